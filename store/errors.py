@@ -1,0 +1,297 @@
+"""Every situation in which Recall says no, named.
+
+A class is one situation; its ``template`` is the message, its ``hint`` the
+next step, its ``code`` what programs match on. The few base classes are split
+by what the caller has to do next, and the command's exit codes are exactly
+that split (``recall_cli/exits.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class RecallError(Exception):
+    """Base of all errors of Recall.
+
+    Attributes:
+        code: a stable name for programs, such as ``lease_held``.
+        message: one line that says what was wrong.
+        hint: one line that says what to do, or "".
+        details: the values that the message was made of.
+        partial: what a call had finished before it failed, if anything.
+    """
+
+    code: ClassVar[str] = "error"
+    template: ClassVar[str] = "{reason}"
+    hint_template: ClassVar[str] = ""
+
+    def __init__(self, *, partial: Any = None, **details: Any) -> None:
+        self.details = details
+        self.partial = partial
+        self.message = self.template.format(**details)
+        self.hint = str(details.get("hint", "")) or self.hint_template.format(**details)
+        super().__init__(self.message)
+
+
+# -- the caller has to change the call -------------------------------------------
+
+
+class InvalidInput(RecallError):
+    """A value that cannot be accepted; nothing was written."""
+
+    code = "invalid_input"
+    template = "{field}: {reason}"
+
+
+class NotFound(RecallError):
+    """The thing named does not exist."""
+
+    code = "not_found"
+    template = "no {what} {name}"
+
+
+class StoreMissing(NotFound):
+    """There is no store in the directory, and looking does not create one."""
+
+    code = "store_missing"
+    template = "no store in {path}"
+    hint_template = "name one with --dir or RECALL_DIR; the first write creates it"
+
+
+# -- the caller has to wait, or to ask the holder ----------------------------------
+
+
+class LeaseHeld(RecallError):
+    """Another process acts for the agent."""
+
+    code = "lease_held"
+    template = "agent {agent}: lease is held by {holder} (epoch {epoch}) until {until}"
+    hint_template = "wait with --wait, or end it with: recall lease break -a {agent}"
+
+
+# -- the caller has to stop acting: it is fenced ------------------------------------
+
+
+class Fenced(RecallError):
+    """The caller's epoch and incarnation are not the lease's current ones."""
+
+    code = "fenced"
+
+
+class LeaseLost(Fenced):
+    """Somebody else acquired the lease, or ended ours; this is final."""
+
+    code = "lease_lost"
+    template = "agent {agent}: lease was lost; epoch {epoch} is now {now}"
+    hint_template = "resume the agent to go on: recall resume {agent}"
+
+
+class LeaseExpired(Fenced):
+    """The lease's time ran out; nobody has taken it over yet."""
+
+    code = "lease_expired"
+    template = "agent {agent}: lease expired {ago} ago (epoch {epoch}); nothing was written"
+    hint_template = "acquire it again: recall resume {agent}"
+
+
+class LeaseNotHeld(Fenced):
+    """A write by somebody who has not acquired the lease."""
+
+    code = "lease_not_held"
+    template = "agent {agent}: lease not acquired{why}"
+    hint_template = "acquire it first"
+
+
+class TokenMismatch(Fenced):
+    """RECALL_LEASE does not belong to this store or agent."""
+
+    code = "token_mismatch"
+    template = "RECALL_LEASE is for another {what}: {reason}"
+    hint_template = "unset RECALL_LEASE, or point RECALL_DIR and RECALL_AGENT at its store and agent"
+
+
+# -- the caller's idea of the present state is wrong ---------------------------------
+
+
+class Conflict(RecallError):
+    """What is there already contradicts the call; nothing was changed."""
+
+    code = "conflict"
+    template = "{reason}"
+
+
+class ActionClosed(Conflict):
+    """First close wins: the action already has an outcome."""
+
+    code = "action_closed"
+    template = "action {seq} is already {status}{outcome}"
+
+
+class ActionNotUnknown(Conflict):
+    """The action may be running right now under the live lease."""
+
+    code = "action_running"
+    template = "action {seq} may be running right now: it was started under the live epoch {epoch}"
+    hint_template = "if you know that it is not, add --force"
+
+
+class StepMismatch(Conflict):
+    """A step name is bound to one call; this is another one."""
+
+    code = "step_mismatch"
+    template = "step {step} is bound to another {what}: it was {was}, now {now}"
+    hint_template = "use another step name for another call"
+
+
+class RefTaken(Conflict):
+    """An output with this ref exists."""
+
+    code = "ref_taken"
+    template = "output {ref} exists already"
+    hint_template = "choose another ref, or replace it with --replace"
+
+
+class AgentExists(Conflict):
+    """Import never merges: the agent has records in this store."""
+
+    code = "agent_exists"
+    template = "agent {agent} exists in this store; an import never merges"
+    hint_template = "import into another directory with --dir"
+
+
+class AgentArchived(Conflict):
+    """The agent was ended by an operator."""
+
+    code = "agent_archived"
+    template = "agent {agent} is archived"
+    hint_template = "bring it back with: recall agents unarchive -a {agent}"
+
+
+class Stale(Conflict):
+    """A key changed between the caller's read and its append.
+
+    Raised by a backend's ``append`` when an expectation does not hold; the
+    engine reads again and retries, so callers of the engine do not see it.
+    """
+
+    code = "stale"
+    template = "{key} changed meanwhile: expected lsn {expected}, found {found}"
+
+
+# -- the caller has to wait, free space, or mend the machine ---------------------------
+
+
+class Unavailable(RecallError):
+    """The store cannot be used right now, or not from here."""
+
+    code = "unavailable"
+
+
+class StoreBusy(Unavailable):
+    """The write lock could not be had within the deadline."""
+
+    code = "store_busy"
+    template = "store {path} is busy: {holder} has held its write lock for {waited} s"
+    hint_template = "try again; if that process is stopped, continue or end it"
+
+
+class StoreFull(Unavailable):
+    """No space left; the transaction was rolled back whole."""
+
+    code = "store_full"
+    template = "no space left on the disk of {path}; nothing was written"
+    hint_template = "free some space and try again"
+
+
+class StoreReadOnly(Unavailable):
+    """The directory or its files may not be written."""
+
+    code = "store_read_only"
+    template = "store {path} cannot be written: {reason}"
+    hint_template = "check the owner and mode of the directory and its files"
+
+
+class StoreUnreadable(Unavailable):
+    """The operating system refused to open the store."""
+
+    code = "store_unreadable"
+    template = "store {path} cannot be opened: {reason}"
+    hint_template = "check the owner and mode of the directory and its files"
+
+
+class StoreNewer(Unavailable):
+    """Written by a newer Recall; refused for writing."""
+
+    code = "store_newer"
+    template = "store {path} has format {found}; this recall writes format {known}"
+    hint_template = "upgrade recall on this machine"
+
+
+class NetworkFilesystem(Unavailable):
+    """SQLite's locks and shared memory are not safe over a network."""
+
+    code = "network_filesystem"
+    template = "store {path} is on a network file system ({fstype}), where SQLite can lose data"
+    hint_template = "use a local disk, or accept the risk with RECALL_ALLOW_NETWORK_FS=1"
+
+
+class PlatformUnsupported(Unavailable):
+    """Recall needs POSIX locks and process identities."""
+
+    code = "platform_unsupported"
+    template = "recall does not run on {platform}"
+    hint_template = "use Linux or macOS (on Windows: WSL 2)"
+
+
+# -- a person or a resolver has to say what happened -----------------------------------
+
+
+class NeedsSettling(RecallError):
+    """An interrupted action must be settled before this can go on."""
+
+    code = "needs_settling"
+    template = "action {seq} ({tool}) is {status}: it is not known whether it happened"
+    hint_template = "find out, then: recall actions resolve -a {agent} {seq} done|failed|abandoned --reason TEXT"
+
+
+# -- the data is damaged -------------------------------------------------------------
+
+
+class Corrupt(RecallError):
+    """Stored data that cannot be what was written."""
+
+    code = "corrupt"
+    template = "{reason}"
+    hint_template = "look at it with: recall verify, recall doctor"
+
+
+class StoreForeign(Corrupt):
+    """recall.db is not a store of Recall."""
+
+    code = "store_foreign"
+    template = "{path} is not a store of recall: {reason}"
+    hint_template = "name another directory with --dir or RECALL_DIR"
+
+
+class StoreDamaged(Corrupt):
+    """SQLite found the database file damaged."""
+
+    code = "store_damaged"
+    template = "store {path} is damaged: {reason}"
+    hint_template = "copy the directory before anything else, then run: recall doctor"
+
+
+class BadRecord(Corrupt):
+    """One record that cannot be read; the others are not affected."""
+
+    code = "bad_record"
+    template = "agent {agent}: record {key} (lsn {lsn}) cannot be read: {reason}"
+
+
+class BadImport(Corrupt):
+    """An export that is cut, changed or not an export; nothing was imported."""
+
+    code = "bad_import"
+    template = "line {line}: {reason}; nothing was imported"
+    hint_template = "make a new one with: recall export"

@@ -1,0 +1,390 @@
+"""What the log holds: records, and the typed values inside their bodies.
+
+A value's ``body()`` is its fixed form (design.md, section 4): fields in this
+order, empty and zero ones left out, times in whole seconds. Reading takes
+fields that it knows and leaves the rest, so that a newer writer's records can
+still be read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from store.canonical import key_of
+from store.errors import BadRecord, InvalidInput
+
+WORKING_STATE, TURN, POINTER, OUTPUT = "working_state", "turn", "pointer", "output"
+ACTION, LEASE, STEP, LIFECYCLE = "action", "lease", "step", "lifecycle"
+
+NEXT = -1  # a draft's seq: the next free number of its kind
+
+FetchBlob = Callable[[str], bytes]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A record about to be appended; the log gives it lsn, epoch, time and hash.
+
+    Attributes:
+        seq: a number, NEXT for the next free one of the kind, or 0 for a named record.
+        name: the name of a named record, or "".
+        open: whether the key is still in force: an unfinished action, a set pointer, an output.
+    """
+
+    kind: str
+    body: Mapping[str, Any]
+    seq: int = 0
+    name: str = ""
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class Expect:
+    """What must be true of a key for an append to happen: its newest lsn, 0 for none."""
+
+    kind: str
+    lsn: int
+    seq: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One entry of an agent's log. ``line`` holds the canonical bytes."""
+
+    agent: str
+    branch: int
+    lsn: int
+    epoch: int
+    kind: str
+    seq: int
+    name: str
+    body: str
+    at: str
+    line: bytes
+    hash: bytes
+
+    @property
+    def key(self) -> str:
+        """The key below the agent, such as ``turn:1``."""
+        return key_of(self.kind, self.seq, self.name)
+
+    def wrapper(self, kind: str = "") -> str:
+        """The JSON value that operators and the peer's readers know (design.md, section 4)."""
+        named = {"name": self.name} if self.name else {"seq": str(self.seq)}
+        head = {"record": kind or self.kind, **({} if kind else named), "epoch": str(self.epoch), "body": self.body}
+        return json.dumps(head, ensure_ascii=False, separators=(",", ":"))
+
+    def bad(self, reason: str) -> BadRecord:
+        return BadRecord(agent=self.agent, key=self.key, lsn=self.lsn, reason=reason)
+
+    def fields(self, fetch: FetchBlob | None = None) -> dict[str, Any]:
+        """The body's fields; those that were moved to blobs are fetched with ``fetch``.
+
+        Without ``fetch`` they stay out, which is what listings want.
+
+        Raises:
+            BadRecord: the body is not a JSON object, or a blob is gone.
+        """
+        try:
+            body = json.loads(self.body)
+        except (ValueError, RecursionError):
+            raise self.bad("its body is not JSON") from None
+        if not isinstance(body, dict):
+            raise self.bad("its body is not a JSON object")
+        moved = body.pop("blobs", None)
+        if moved is None or fetch is None:
+            return body
+        try:
+            for name, (blob, _size, form) in moved.items():
+                text = fetch(blob).decode()
+                body[name] = text if form == "text" else json.loads(text)
+        except (LookupError, ValueError, TypeError, AttributeError) as problem:
+            raise self.bad(f"a blob of it cannot be read ({problem})") from None
+        return body
+
+
+def compact(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the empty and zero fields, as bodies are written."""
+    return {name: value for name, value in values.items() if value not in ("", 0, None, (), [], {})}
+
+
+class _Reader:
+    """Takes typed fields out of a body that some other version may have written."""
+
+    def __init__(self, record: Record, body: Mapping[str, Any]) -> None:
+        self.record, self.body = record, body
+
+    def text(self, name: str) -> str:
+        value = self.body.get(name, "")
+        if not isinstance(value, str):
+            raise self.record.bad(f"{name} is not text")
+        return value
+
+    def number(self, name: str) -> int:
+        value = self.body.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.record.bad(f"{name} is not a whole number")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self.body.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise self.record.bad(f"{name} is not a list of texts")
+        return tuple(value)
+
+
+@dataclass(frozen=True)
+class WorkingState:
+    """The agent's note to its next instance; each update is a version.
+
+    Attributes:
+        version: from 1; 0 is the empty state before the first update.
+        turn_seq, action_seq: the newest turn and action when it was written.
+        updated_at: RFC 3339, UTC.
+        is_milestone: this version was written by a milestone.
+    """
+
+    goal: str = ""
+    plan: tuple[str, ...] = ()
+    progress: str = ""
+    focus: str = ""
+    decisions: tuple[str, ...] = ()
+    open_questions: tuple[str, ...] = ()
+    notes: str = ""
+    step: int = 0
+    last_milestone: str = ""
+    version: int = 0
+    turn_seq: int = 0
+    action_seq: int = 0
+    updated_at: str = ""
+    is_milestone: bool = False
+
+    def body(self) -> dict[str, Any]:
+        return compact({each.name: getattr(self, each.name) for each in fields(self) if each.name != "is_milestone"}) | (
+            {"milestone": True} if self.is_milestone else {}
+        )
+
+    @staticmethod
+    def read(record: Record, fetch: FetchBlob | None = None) -> WorkingState:
+        body = record.fields(fetch)
+        take = _Reader(record, body)
+        return WorkingState(
+            goal=take.text("goal"),
+            plan=take.texts("plan"),
+            progress=take.text("progress"),
+            focus=take.text("focus"),
+            decisions=take.texts("decisions"),
+            open_questions=take.texts("open_questions"),
+            notes=take.text("notes"),
+            step=take.number("step"),
+            last_milestone=take.text("last_milestone"),
+            version=record.seq,
+            turn_seq=take.number("turn_seq"),
+            action_seq=take.number("action_seq"),
+            updated_at=record.at,
+            is_milestone=body.get("milestone") is True,
+        )
+
+
+STATE_TEXTS = ("goal", "progress", "focus", "notes")
+STATE_LISTS = ("plan", "decisions", "open_questions")
+STATE_FIELDS = ("goal", "plan", "progress", "focus", "decisions", "open_questions", "notes", "step")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One message, verbatim.
+
+    Attributes:
+        seq: from 1 over all epochs.
+        output_ref: where the whole content is, when ``content`` is only its opening.
+        brief: what a briefing shows in the content's place, or "".
+        at: RFC 3339, UTC.
+    """
+
+    seq: int
+    role: str
+    content: str = ""
+    name: str = ""
+    output_ref: str = ""
+    message_id: str = ""
+    brief: str = ""
+    at: str = ""
+
+    def body(self) -> dict[str, Any]:
+        names = ("role", "content", "name", "output_ref", "message_id", "brief")
+        return compact({name: getattr(self, name) for name in names})
+
+    @staticmethod
+    def read(record: Record, fetch: FetchBlob | None = None) -> Turn:
+        take = _Reader(record, record.fields(fetch))
+        names = ("role", "content", "name", "output_ref", "message_id", "brief")
+        return Turn(seq=record.seq, at=record.at, **{name: take.text(name) for name in names})
+
+
+ROLES = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Where a piece of work lives. ``removed`` ones stay in the log only."""
+
+    name: str
+    type: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    at: str = ""
+    removed: bool = False
+
+    def body(self) -> dict[str, Any]:
+        if self.removed:
+            return {"removed": True}
+        return {"type": self.type, "fields": dict(self.fields), **compact({"note": self.note})}
+
+    @staticmethod
+    def read(record: Record, fetch: FetchBlob | None = None) -> Pointer:
+        body = record.fields(fetch)
+        take = _Reader(record, body)
+        values = body.get("fields", {})
+        if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):
+            raise record.bad("fields is not an object of texts")
+        removed = body.get("removed") is True
+        return Pointer(record.name, take.text("type"), values, take.text("note"), record.at, removed)
+
+
+# type: (its own fields in order, the fields of which at least one is needed)
+POINTER_TYPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "git_ref": (("repo", "branch", "sha"), ("sha", "branch")),
+    "object": (("uri",), ("uri",)),
+    "env": (("image", "lockfile_hash", "setup"), ("image", "lockfile_hash", "setup")),
+    "external": (("kind", "id", "url"), ("id", "url")),
+    "process": (("command", "port"), ("command",)),
+}
+
+
+@dataclass(frozen=True)
+class OutputRef:
+    """A stored output without its content. ``tokens`` is its size, four UTF-8 bytes each."""
+
+    ref: str
+    tool: str = ""
+    summary: str = ""
+    tokens: int = 0
+    at: str = ""
+
+    @staticmethod
+    def read(record: Record, fetch: FetchBlob | None = None) -> OutputRef:
+        take = _Reader(record, record.fields(None))
+        return OutputRef(record.name, take.text("tool"), take.text("summary"), take.number("tokens"), record.at)
+
+
+@dataclass(frozen=True)
+class Output:
+    """A large text kept whole under a ref."""
+
+    ref: str
+    content: str
+    tool: str = ""
+    summary: str = ""
+    at: str = ""
+
+    def body(self) -> dict[str, Any]:
+        tokens = tokens_of(self.content)
+        return compact({"tool": self.tool, "summary": self.summary, "tokens": tokens, "content": self.content})
+
+    @staticmethod
+    def read(record: Record, fetch: FetchBlob | None = None) -> Output:
+        take = _Reader(record, record.fields(fetch))
+        return Output(record.name, take.text("content"), take.text("tool"), take.text("summary"), record.at)
+
+
+@dataclass(frozen=True)
+class Action:
+    """One tool call that may touch the world.
+
+    Attributes:
+        class_: ``pure``, ``idempotent`` or ``external``: what running it again would do.
+        key: the idempotency key, the same for every retry.
+        status: ``started``, ``done``, ``failed``, ``abandoned`` or ``unknown``.
+        args_ref, result_ref: the outputs that hold what was too large, or "".
+        resolution: how it was settled, when it did not close itself.
+        by: who settled it by hand.
+        step, run: the step's name and its run, or "".
+        retry_of: the seq of the action that this one is a new attempt of, or 0.
+        epoch, incarnation: under which it was last started; its owner.
+        started_at, ended_at: RFC 3339, UTC, in seconds.
+        notes: amendments after the close, oldest first.
+    """
+
+    seq: int
+    tool: str
+    class_: str
+    key: str
+    status: str
+    args: str = ""
+    args_ref: str = ""
+    result: str = ""
+    result_ref: str = ""
+    error: str = ""
+    resolution: str = ""
+    by: str = ""
+    step: str = ""
+    run: str = ""
+    retry_of: int = 0
+    epoch: int = 0
+    incarnation: str = ""
+    started_at: str = ""
+    ended_at: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def open(self) -> bool:
+        """Whether it has no outcome yet."""
+        return self.status in OPEN_STATUSES
+
+    def body(self) -> dict[str, Any]:
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "seq"}
+        return compact({"class" if name == "class_" else name: value for name, value in values.items()})
+
+    @staticmethod
+    def read(record: Record, fetch: FetchBlob | None = None) -> Action:
+        take = _Reader(record, record.fields(fetch))
+        action = Action(
+            seq=record.seq,
+            class_=take.text("class"),
+            retry_of=take.number("retry_of"),
+            epoch=take.number("epoch"),
+            notes=take.texts("notes"),
+            **{name: take.text(name) for name in _ACTION_TEXTS},
+        )
+        if action.status not in STATUSES or action.class_ not in CLASSES:
+            raise record.bad(f"status {action.status!r} or class {action.class_!r} is not known")
+        return action
+
+
+_ACTION_TEXTS = tuple(
+    "tool key status args args_ref result result_ref error resolution by step run incarnation started_at ended_at".split()
+)
+CLASSES = ("pure", "idempotent", "external")
+OPEN_STATUSES = ("started", "unknown")
+CLOSED_STATUSES = ("done", "failed", "abandoned")
+STATUSES = OPEN_STATUSES + CLOSED_STATUSES
+
+
+def tokens_of(text: str) -> int:
+    """The size of a text in tokens: four UTF-8 bytes each, rounded up (the peer's measure)."""
+    return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
+
+
+def check_class(value: object) -> str:
+    if value in CLASSES:
+        return str(value)
+    raise InvalidInput(
+        field="class",
+        reason=f"must be pure, idempotent or external, not {str(value)[:40]!r}",
+        hint="pure: running it again changes nothing; idempotent: safe again with the same key; external: neither",
+    )
