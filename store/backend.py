@@ -107,8 +107,10 @@ class Backend(Protocol):
 
     # -- the one write path ----------------------------------------------------
 
-    def append(self, fence: Fence, drafts: Sequence[Draft], expect: Sequence[Expect] = ()) -> list[Record]:
-        """Append all drafts, or none.
+    def append(
+        self, fence: Fence, drafts: Sequence[Draft], expect: Sequence[Expect] = (), *, renew: bool = False
+    ) -> list[Record]:
+        """Append all drafts, or none; with ``renew`` the ttl starts anew in the same step.
 
         8. Fence: they enter only in a transaction that also checked
            ``lease.check_fence`` and checked the deadline again just before its
@@ -163,7 +165,9 @@ class Backend(Protocol):
         """All records of one key of a kind that can change (action, pointer, output), oldest first."""
         ...
 
-    def log(self, agent: str, *, after: int = 0, limit: int | None = None, branch: int | None = None) -> Iterator[Record]:
+    def log(
+        self, agent: str, *, after: int = 0, limit: int | None = None, branch: int | None = None
+    ) -> Iterator[Record]:
         """Records by rising lsn, above ``after``, from the agent's branch or another.
 
         19. In bounded memory, and without a read transaction between its steps.

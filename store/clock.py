@@ -96,12 +96,12 @@ def to_datetime(wall_us: int) -> datetime:
 
 def rfc3339(wall_us: int) -> str:
     """UTC with fractions, as lines and JSON carry it: ``2026-11-03T18:54:43.120000Z``."""
-    return to_datetime(wall_us).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return to_datetime(wall_us).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def rfc3339_seconds(wall_us: int) -> str:
     """UTC in whole seconds, as bodies and briefings carry it."""
-    return to_datetime(wall_us).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rfc3339(wall_us)[:19] + "Z"
 
 
 def parse_rfc3339(text: str) -> datetime:

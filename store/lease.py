@@ -163,5 +163,6 @@ def check_ttl(seconds: float) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise InvalidInput(field="lease_ttl", reason="must be a number of seconds")
     if not LEAST_TTL_MS <= seconds * 1000 <= MOST_TTL_MS:  # NaN compares false
-        raise InvalidInput(field="lease_ttl", reason=f"must be from {LEAST_TTL_MS // 1000} to {MOST_TTL_MS // 1000} seconds")
+        bounds = f"{LEAST_TTL_MS // 1000} to {MOST_TTL_MS // 1000}"
+        raise InvalidInput(field="lease_ttl", reason=f"must be from {bounds} seconds")
     return round(seconds * 1000)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -41,10 +42,8 @@ def describe(pid: int) -> Process:
         ProcessLookupError: there is none.
     """
     if pid != os.getpid():
-        try:
+        with suppress(PermissionError):  # it exists, and is somebody else's
             os.kill(pid, 0)
-        except PermissionError:
-            pass  # it exists, and is somebody else's
     return Process(host_name(), boot_id(), _pid_namespace(), pid, _start_time(pid) or "")
 
 

@@ -31,14 +31,12 @@ class Draft:
     Attributes:
         seq: a number, NEXT for the next free one of the kind, or 0 for a named record.
         name: the name of a named record, or "".
-        open: whether the key is still in force: an unfinished action, a set pointer, an output.
     """
 
     kind: str
     body: Mapping[str, Any]
     seq: int = 0
     name: str = ""
-    open: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,9 +105,21 @@ class Record:
         return body
 
 
+def in_seconds(at: str) -> str:
+    """An RFC 3339 time of ours without its fraction, as bodies and briefings have it."""
+    return at[:19] + "Z" if len(at) > 20 else at
+
+
+def in_force(kind: str, body: Mapping[str, Any]) -> bool:
+    """Whether a key with this newest body still counts: the ``open`` of the projection."""
+    if kind == ACTION:
+        return body.get("status") in OPEN_STATUSES
+    return kind == OUTPUT or (kind == POINTER and not body.get("removed"))
+
+
 def compact(values: Mapping[str, Any]) -> dict[str, Any]:
     """Without the empty and zero fields, as bodies are written."""
-    return {name: value for name, value in values.items() if value not in ("", 0, None, (), [], {})}
+    return {name: value for name, value in values.items() if value not in ("", 0, None, False, (), [], {})}
 
 
 class _Reader:
@@ -164,9 +174,10 @@ class WorkingState:
     is_milestone: bool = False
 
     def body(self) -> dict[str, Any]:
-        return compact({each.name: getattr(self, each.name) for each in fields(self) if each.name != "is_milestone"}) | (
-            {"milestone": True} if self.is_milestone else {}
-        )
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values["milestone"] = values.pop("is_milestone")
+        values["updated_at"] = in_seconds(self.updated_at)
+        return compact(values)
 
     @staticmethod
     def read(record: Record, fetch: FetchBlob | None = None) -> WorkingState:
@@ -366,9 +377,9 @@ class Action:
         return action
 
 
-_ACTION_TEXTS = tuple(
-    "tool key status args args_ref result result_ref error resolution by step run incarnation started_at ended_at".split()
-)
+_CALL_TEXTS = ("tool", "key", "status", "args", "args_ref", "step", "run", "incarnation", "started_at")
+_OUTCOME_TEXTS = ("result", "result_ref", "error", "resolution", "by", "ended_at")
+_ACTION_TEXTS = _CALL_TEXTS + _OUTCOME_TEXTS
 CLASSES = ("pure", "idempotent", "external")
 OPEN_STATUSES = ("started", "unknown")
 CLOSED_STATUSES = ("done", "failed", "abandoned")

@@ -115,7 +115,9 @@ def lines_of(text: str) -> list[str]:
 
 def json_for_display(text: str) -> str:
     """JSON text with active characters as \\u escapes; it stays the same document."""
-    return _ACTIVE.sub(lambda match: _json_escape(match.group()), text) if not text.isascii() or "\x7f" in text else text
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _ACTIVE.sub(lambda match: _json_escape(match.group()), text)
 
 
 def _json_escape(char: str) -> str:

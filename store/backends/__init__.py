@@ -1,0 +1,1 @@
+"""Databases that keep the promises of store.backend."""

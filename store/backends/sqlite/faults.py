@@ -1,0 +1,65 @@
+"""SQLite's errors, translated in one place; the cause is kept."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from store.errors import (
+    RecallError,
+    StoreBusy,
+    StoreDamaged,
+    StoreForeign,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnreadable,
+)
+
+# Matched on the message: error codes come with Python 3.11 only, and these
+# texts have not changed since SQLite 3.7 (sqlite3ErrStr in its main.c).
+_SITUATIONS = (
+    ("database or disk is full", StoreFull),
+    ("database is locked", StoreBusy),
+    ("database table is locked", StoreBusy),
+    ("readonly database", StoreReadOnly),
+    ("not a database", StoreForeign),
+    ("malformed", StoreDamaged),
+    ("no such table", StoreDamaged),
+    ("no such column", StoreDamaged),
+    ("unable to open", StoreUnreadable),
+    ("disk i/o error", StoreUnreadable),
+    ("authorization denied", StoreReadOnly),
+)
+
+
+def translate(problem: sqlite3.Error, directory: str) -> RecallError:
+    """The situation that a driver's error means."""
+    text = str(problem)
+    lowered = text.lower()
+    for part, situation in _SITUATIONS:
+        if part in lowered:
+            if situation is StoreUnreadable and _disk_is_full(directory):
+                return StoreFull(path=directory)
+            return situation(path=directory, reason=text, holder="another program", waited="5")
+    return StoreDamaged(path=directory, reason=text)
+
+
+@contextmanager
+def translated(directory: str) -> Iterator[None]:
+    """Raise driver errors of the block as Recall's own."""
+    try:
+        yield
+    except sqlite3.Error as problem:
+        raise translate(problem, directory) from problem
+
+
+def _disk_is_full(directory: str) -> bool:
+    # SQLite reports a WAL index that cannot grow as an I/O error or a failed open.
+    import os
+
+    try:
+        room = os.statvfs(directory)
+    except OSError:
+        return False
+    return room.f_bavail * room.f_frsize < 64 * 1024

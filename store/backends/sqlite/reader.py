@@ -1,0 +1,201 @@
+"""The reading half of the SQLite backend: short queries, each at the cost of what it returns."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from store.backend import Branch, Counters
+from store.backends.sqlite import rows, sql
+from store.backends.sqlite.faults import translated
+from store.lease import Lease
+from store.records import ACTION, TURN, WORKING_STATE, Record, in_force
+
+_EVERYTHING = 2**62
+_PAGE = 500
+
+
+class Reader:
+    """What a handle can read; ``SqliteBackend`` opens the connection.
+
+    One connection and one mutex serve all threads of a handle. No query holds
+    a read transaction longer than itself, so that no reader pins the WAL.
+    """
+
+    directory: str
+    empty = False
+
+    def __init__(self) -> None:
+        self._mutex = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+
+    def _open(self) -> sqlite3.Connection:
+        raise NotImplementedError
+
+    def _opened(self) -> sqlite3.Connection:
+        """The connection; in a forked child a new one, at its first use."""
+        if self._connection is None:
+            self._connection = self._open()
+        return self._connection
+
+    def _all(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        if self.empty:
+            return []
+        with self._mutex, translated(self.directory):
+            return self._opened().execute(statement, values).fetchall()
+
+    def _store_id(self) -> str:
+        return str(self._all("SELECT id FROM store", ())[0][0])
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        with self._mutex, translated(self.directory):
+            connection = self._opened()
+            if self.empty or connection.in_transaction:
+                yield
+                return
+            connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                connection.execute("COMMIT")
+
+    # -- leases and branches ---------------------------------------------------------
+
+    def lease(self, agent: str) -> Lease | None:
+        return self._lease(agent)
+
+    def _lease(self, agent: str) -> Lease | None:
+        found = self._all(sql.LEASE, (agent,))
+        return rows.to_lease(found[0]) if found else None
+
+    def leases(self, *, after: str = "", limit: int = 1000) -> list[Lease]:
+        return [rows.to_lease(row) for row in self._all(sql.LEASES, (after, limit))]
+
+    def branches(self, agent: str) -> list[Branch]:
+        return [rows.to_branch(row, *self._last(agent, row[1])) for row in self._all(sql.BRANCHES, (agent,))]
+
+    def _last(self, agent: str, branch: int) -> tuple[int, bytes]:
+        """The last lsn and hash of a branch, its own or the ones that it starts from."""
+        found = self._all(sql.LAST, (agent, branch)) or self._all(sql.START, (agent, branch))
+        return found[0] if found else (0, b"")
+
+    def _path(self, agent: str, branch: int | None = None) -> list[tuple[int, int, int]]:
+        """The pieces of a log, oldest first: (branch, above lsn, up to lsn)."""
+        if branch is None:
+            lease = self._lease(agent)
+            branch = lease.branch if lease else 0
+        known = {row[1]: row for row in self._all(sql.BRANCHES, (agent,))}
+        pieces, top = [], _EVERYTHING
+        while branch in known:
+            _, _, _, parent, start, *_ = known[branch]
+            pieces.append((branch, start, top))
+            branch, top = parent, start
+        return pieces[::-1]
+
+    def _on_path(self, agent: str, branch: int | None = None) -> str:
+        pieces = self._path(agent, branch)
+        return " OR ".join(f"(r.branch = {b} AND r.lsn > {low} AND r.lsn <= {high})" for b, low, high in pieces) or "0"
+
+    # -- records -----------------------------------------------------------------------
+
+    def counters(self, agent: str) -> Counters:
+        with self.reading():
+            lease = self._lease(agent)
+            if lease is None:
+                return Counters(0, b"", 0, 0, 0)
+            newest = [self._all(sql.NEWEST_SEQ, (agent, kind)) for kind in (WORKING_STATE, TURN, ACTION)]
+            return Counters(*self._last(agent, lease.branch), *(each[0][0] if each else 0 for each in newest))
+
+    def newest(self, agent: str, kind: str, *, seq: int = 0, name: str = "", at: int | None = None) -> Record | None:
+        found = self._all(sql.NEWEST, (agent, kind, seq, name))
+        record = rows.to_record(found[0]) if found else None
+        if record is None or at is None or record.lsn <= at:
+            return record
+        earlier = [each for each in self.history(agent, kind, seq=seq, name=name, limit=_EVERYTHING) if each.lsn <= at]
+        return earlier[-1] if earlier else None
+
+    def tail(
+        self, agent: str, kind: str, *, limit: int, before: int | None = None, at: int | None = None
+    ) -> list[Record]:
+        top, moment = before if before is not None else _EVERYTHING, at if at is not None else _EVERYTHING
+        return [rows.to_record(row) for row in self._all(sql.TAIL, (agent, kind, top, moment, limit))]
+
+    def in_force(
+        self, agent: str | None, kind: str, *, limit: int, after: tuple[str, int] = ("", 0), at: int | None = None
+    ) -> list[Record]:
+        if agent is None:
+            found = self._all(sql.IN_FORCE_ALL, (kind, *after, limit))
+        elif at is None:
+            found = self._all(sql.IN_FORCE, (kind, agent, after[1], limit))
+        else:
+            return [each for each in self._in_force_at(agent, kind, at)[::-1] if each.lsn > after[1]][:limit]
+        return [rows.to_record(row) for row in found]
+
+    def in_force_newest(self, agent: str, kind: str, *, limit: int, at: int | None = None) -> tuple[list[Record], int]:
+        if at is not None:
+            then = self._in_force_at(agent, kind, at)
+            return then[:limit], len(then)
+        with self.reading():
+            found = self._all(sql.IN_FORCE_NEWEST, (kind, agent, limit))
+            total = len(found) if len(found) < limit else self._all(sql.IN_FORCE_COUNT, (kind, agent))[0][0]
+        return [rows.to_record(row) for row in found], total
+
+    def _in_force_at(self, agent: str, kind: str, at: int) -> list[Record]:
+        found = self._all(sql.AT.format(path=self._on_path(agent)), (agent, kind, at))
+        return [each for each in map(rows.to_record, found) if in_force(kind, _light(each))]
+
+    def history(self, agent: str, kind: str, *, seq: int = 0, name: str = "", limit: int = 1000) -> list[Record]:
+        statement = sql.HISTORY.format(path=self._on_path(agent))
+        found = self._all(statement, (agent, kind, seq, name, limit))
+        return [rows.to_record(row) for row in found[::-1]]
+
+    def log(
+        self, agent: str, *, after: int = 0, limit: int | None = None, branch: int | None = None
+    ) -> Iterator[Record]:
+        left = _EVERYTHING if limit is None else limit
+        for number, low, high in self._path(agent, branch):
+            low = max(low, after)
+            while left > 0 and low < high:
+                page = self._all(sql.LOG, (agent, number, low, high, min(_PAGE, left)))
+                for row in page:
+                    yield rows.to_record(row)
+                left -= len(page)
+                if len(page) < _PAGE:
+                    break
+                low = page[-1][2]
+
+    def blob(self, agent: str, name: str) -> bytes:
+        found = self._all(sql.BLOB, (agent, name))
+        if not found:
+            raise KeyError(f"no blob {name}")
+        return bytes(found[0][0])
+
+    # -- the projection --------------------------------------------------------------------
+
+    def projected(self, agent: str, branch: int | None = None) -> Iterator[tuple[str, int, str, int, int, int]]:
+        """What ``heads`` must hold for an agent, derived from its records alone."""
+        with self._mutex, translated(self.directory):
+            statement = sql.ALL_HEADS.format(path=self._on_path(agent, branch))
+            for kind, seq, name, number, lsn, line in self._opened().execute(statement, (agent,)):
+                record = rows.to_record((agent, number, lsn, 0, kind, seq, name, line, "", b""))
+                yield kind, seq, name, number, lsn, int(in_force(kind, _light(record)))
+
+    def rebuild(self, connection: sqlite3.Connection, agent: str, branch: int) -> None:
+        """Make an agent's projection anew, inside the caller's write transaction."""
+        connection.execute(sql.HEADS_DROP, (agent,))
+        for kind, seq, name, number, lsn, is_open in list(self.projected(agent, branch)):
+            connection.execute(sql.HEAD_WRITE, (agent, kind, seq, name, number, lsn, is_open))
+
+
+def _light(record: Record) -> dict[str, Any]:
+    """A body's fields without its blobs; of a bad record none, so that it is in force for nobody."""
+    from store.errors import BadRecord
+
+    try:
+        return record.fields()
+    except BadRecord:
+        return {}

@@ -1,0 +1,84 @@
+"""Every statement of the SQLite backend, by name."""
+
+from __future__ import annotations
+
+RECORD = "r.agent, r.branch, r.lsn, r.epoch, r.kind, r.seq, r.name, CAST(r.line AS BLOB), r.at, r.hash"
+
+LEASE_COLUMNS = (
+    "agent, lineage, branch, epoch, incarnation, state, holder, host, boot, pidns, pid, start, "
+    "ttl_ms, renewed_boot, renewed_boot_ms, renewed_wall_us, acquired_at, imported"
+)
+LEASE = f"SELECT {LEASE_COLUMNS} FROM leases WHERE agent = ?"
+LEASES = f"SELECT {LEASE_COLUMNS} FROM leases WHERE agent > ? ORDER BY agent LIMIT ?"
+LEASE_WRITE = (
+    f"INSERT INTO leases ({LEASE_COLUMNS}) VALUES ({', '.join('?' * 18)}) ON CONFLICT (agent) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in LEASE_COLUMNS.split(", ")[1:])
+)
+LEASE_RENEW = "UPDATE leases SET renewed_boot = ?, renewed_boot_ms = ?, renewed_wall_us = ? WHERE agent = ?"
+LEASE_RELEASE = "UPDATE leases SET state = 'released' WHERE agent = ?"
+LEASE_BRANCH = "UPDATE leases SET branch = ? WHERE agent = ?"
+
+LAST = "SELECT lsn, hash FROM records WHERE agent = ? AND branch = ? ORDER BY lsn DESC LIMIT 1"
+START = "SELECT start, start_hash FROM branches WHERE agent = ? AND branch = ?"
+NEWEST_SEQ = "SELECT seq FROM heads WHERE agent = ? AND kind = ? ORDER BY seq DESC LIMIT 1"
+HEAD_LSN = "SELECT lsn FROM heads WHERE agent = ? AND kind = ? AND seq = ? AND name = ?"
+
+BRANCH_INSERT = (
+    "INSERT INTO branches (agent, branch, lineage, parent, start, start_hash, reason, at) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+BRANCHES = (
+    "SELECT agent, branch, lineage, parent, start, start_hash, reason, at FROM branches WHERE agent = ? ORDER BY branch"
+)
+
+RECORD_INSERT = (
+    "INSERT INTO records (agent, branch, lsn, epoch, key, kind, seq, name, line, at, hash) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+HEAD_WRITE = (
+    "INSERT INTO heads (agent, kind, seq, name, branch, lsn, open) VALUES (?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (agent, kind, seq, name) "
+    "DO UPDATE SET branch = excluded.branch, lsn = excluded.lsn, open = excluded.open"
+)
+HEADS_DROP = "DELETE FROM heads WHERE agent = ?"
+BLOB_INSERT = "INSERT INTO blobs (agent, name, data) VALUES (?, ?, ?)"
+BLOB_THERE = "SELECT 1 FROM blobs WHERE agent = ? AND name = ?"
+BLOB = "SELECT data FROM blobs WHERE agent = ? AND name = ?"
+BLOB_NAMES = "SELECT name, length(data) FROM blobs WHERE agent = ? AND name > ? ORDER BY name LIMIT ?"
+
+_JOIN = "FROM heads h JOIN records r ON r.agent = h.agent AND r.branch = h.branch AND r.lsn = h.lsn "
+
+NEWEST = f"SELECT {RECORD} {_JOIN} WHERE h.agent = ? AND h.kind = ? AND h.seq = ? AND h.name = ?"
+TAIL = (
+    f"SELECT {RECORD} {_JOIN} WHERE h.agent = ? AND h.kind = ? AND h.seq < ? AND h.lsn <= ? ORDER BY h.seq DESC LIMIT ?"
+)
+IN_FORCE = (
+    f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND h.agent = ? AND h.lsn > ? ORDER BY h.lsn LIMIT ?"
+)
+IN_FORCE_ALL = (
+    f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND (h.agent, h.lsn) > (?, ?) "
+    "ORDER BY h.agent, h.lsn LIMIT ?"
+)
+IN_FORCE_NEWEST = f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND h.agent = ? ORDER BY h.lsn DESC LIMIT ?"
+IN_FORCE_COUNT = "SELECT count(*) FROM heads WHERE open = 1 AND kind = ? AND agent = ?"
+
+# A mutable kind's index serves these; {path} is the branches that make up the log.
+HISTORY = (
+    f"SELECT {RECORD} FROM records r WHERE r.agent = ? AND r.kind = ? AND r.seq = ? AND r.name = ? "
+    "AND r.kind IN ('action', 'pointer', 'output', 'step', 'lifecycle') AND ({path}) ORDER BY r.lsn DESC LIMIT ?"
+)
+# The newest record of each key at an earlier moment. Bare columns beside a max()
+# are those of its row (sqlite.org/lang_select.html, "Bare columns").
+AT = (
+    f"SELECT {RECORD}, max(r.lsn) FROM records r WHERE r.agent = ? AND r.kind = ? "
+    "AND r.kind IN ('action', 'pointer', 'output', 'step', 'lifecycle') AND r.lsn <= ? AND ({path}) "
+    "GROUP BY r.seq, r.name ORDER BY max(r.lsn) DESC"
+)
+LOG = (
+    f"SELECT {RECORD} FROM records r WHERE r.agent = ? AND r.branch = ? AND r.lsn > ? AND r.lsn <= ? "
+    "ORDER BY r.lsn LIMIT ?"
+)
+ALL_HEADS = (
+    "SELECT r.kind, r.seq, r.name, r.branch, max(r.lsn), CAST(r.line AS BLOB) FROM records r "
+    "WHERE r.agent = ? AND ({path}) GROUP BY r.kind, r.seq, r.name"
+)
