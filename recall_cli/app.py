@@ -1,0 +1,167 @@
+"""The ``recall`` command: its table, its root and the one catch.
+
+How to add a command
+--------------------
+1. Write ``recall_cli/commands/NAME.py``. A noun with verbs starts with
+   ``app = Noun("Summary line.", default="list")``; a module of top-level
+   commands with ``app = Verbs()``. Each command is a function under
+   ``@app.verb("show", exits=READS)`` whose docstring is its help (first line:
+   the summary, with a final period). ``recall_cli/commands/help.py`` is the
+   smallest example.
+2. Its first parameter is ``ctx: typer.Context``; ``here = Globals.of(ctx)``
+   gives ``here.directory``, ``here.out`` (all output: ``document``, ``table``,
+   ``lines``, ``text``, ``message``, ``warn``, ``confirm``, ``progress``) and
+   ``here.values.read(field, value)`` for ``-`` and ``@FILE``. The global flags
+   are there already; the agent is ``AgentArgument`` or ``AgentOption``, other
+   options are ``Annotated[str, typer.Option("--name", help="…")]``. A metavar
+   ``PATH`` or ``FILE`` completes file names, ``AGENT`` agents.
+3. Refuse by raising an error of ``store.errors``; never print one, never exit
+   by hand but with ``raise typer.Exit(code)`` for an answer such as
+   ``--fail-if-any``. Never use ``print``.
+4. Add each name to ``COMMANDS`` below, with the same summary without its period,
+   and run ``make generate``.
+
+Nothing but ``get_command`` imports a command module, and this module imports
+nothing at its top that a refusal on an unsupported platform does not need.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from recall_cli.render import Out
+
+LOOK, ACT, KEEP = "Look", "Act", "Keep"
+
+
+class Entry(NamedTuple):
+    """One top-level command: the module under ``recall_cli.commands``, its summary, its panel."""
+
+    module: str
+    help: str
+    panel: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "completions": Entry("completions", "Print the completion script of a shell", KEEP),
+    "help": Entry("help", "Explain a command, or the exit codes", KEEP),
+}
+
+
+def main() -> int:
+    """Runs the command with the process's arguments; returns its exit code."""
+    if sys.platform == "win32":
+        sys.stderr.write("recall: recall does not run on Windows\n  → use Linux or macOS, or WSL 2\n")
+        return 7
+    try:
+        _prepare_streams()
+        from recall_cli.options import Globals
+
+        here = Globals()
+        try:
+            from recall_cli.root import run
+
+            code = run(here, sys.argv[1:])
+            here.out.flush()
+            return code
+        except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 (the one catch)
+            return _end(problem, _out(here))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _prepare_streams() -> None:
+    """UTF-8 out whatever the locale says, and no store file on a standard stream's number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Opened here, a closed stdout cannot become the descriptor of a file of the store.
+            os.open(os.devnull, os.O_RDWR)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _out(here: object) -> Out:
+    from recall_cli.options import Globals
+    from recall_cli.render import Out
+
+    assert isinstance(here, Globals)
+    if "out" in vars(here) or here.json or here.jsonl:
+        return here.out
+    # The parser may have failed before it came to a flag; for the error it then counts that it is there.
+    words = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    return Out(json="--json" in words or "--jsonl" in words, no_color="--no-color" in words)
+
+
+def _end(problem: BaseException, out: Out) -> int:
+    """The one catch: says ``problem`` in one line and gives its exit code."""
+    from typer import Abort, TyperException
+    from typer import Exit as TyperExit
+    from typer._click.exceptions import NoArgsIsHelpError, UsageError
+
+    from recall_cli.exits import Exit, exit_of
+    from store.errors import RecallError
+
+    try:
+        out.flush()
+    except BrokenPipeError as gone:
+        problem = gone
+    except RecallError as failed:
+        # The refusal matters more than the output that could not be shown.
+        problem = failed if isinstance(problem, TyperExit) else problem
+    if isinstance(problem, TyperExit):
+        return int(problem.exit_code)
+    if isinstance(problem, BrokenPipeError):
+        # The reader has what it wanted, as with head; a second complaint at exit helps nobody.
+        _abandon_stdout()
+        return Exit.DONE
+    if os.environ.get("RECALL_DEBUG") not in (None, "", "0"):
+        import traceback
+
+        traceback.print_exception(type(problem), problem, problem.__traceback__)
+    if isinstance(problem, RecallError):
+        if problem.code == "output_failed":
+            _abandon_stdout()
+        out.error(problem.code, problem.message, problem.hint)
+        return exit_of(problem)
+    if isinstance(problem, NoArgsIsHelpError):
+        if out.structured:
+            out.error("usage", "missing command", f"see: {problem.ctx.command_path} --help")
+        else:
+            sys.stderr.write(problem.format_message() + "\n")
+        return Exit.USAGE
+    if isinstance(problem, TyperException):
+        context = problem.ctx if isinstance(problem, UsageError) else None
+        hint = f"see: {context.command_path} --help" if context is not None else "see: recall --help"
+        out.error("usage", _usage(problem.format_message()), hint)
+        return Exit.USAGE
+    if isinstance(problem, (KeyboardInterrupt, Abort, EOFError)):
+        out.error("interrupted", "interrupted")
+        return Exit.INTERRUPTED
+    if isinstance(problem, OSError) and problem.strerror:
+        named = f"{problem.filename}: " if problem.filename is not None else ""
+        out.error("system", f"{named}{problem.strerror}", "RECALL_DEBUG=1 shows where")
+        return Exit.UNAVAILABLE
+    out.error(
+        "unexpected",
+        f"unexpected {type(problem).__name__}: {problem}",
+        "this is a defect of recall; RECALL_DEBUG=1 shows where",
+    )
+    return Exit.UNEXPECTED
+
+
+def _usage(message: str) -> str:
+    message = " ".join(message.split()).rstrip(".")
+    return message[:1].lower() + message[1:]
+
+
+def _abandon_stdout() -> None:
+    """Lets what is still buffered vanish, so that the interpreter's last flush is quiet."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)

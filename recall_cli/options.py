@@ -1,0 +1,299 @@
+"""The frame of every command: global flags at every level, lazy groups, one way to declare a verb.
+
+The global flags are parameters of every command and group, so the parser
+itself tells ``--goal --json`` (a value) from ``--json`` (a flag), before and
+after the command. Their values meet in one ``Globals``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+
+import typer
+from typer._click.core import Command as ClickCommand
+from typer._click.core import Context as ClickContext
+from typer._click.core import Parameter
+from typer._click.formatting import HelpFormatter
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from recall_cli.exits import Exit
+from recall_cli.values import LongValues, environment
+from store.errors import InvalidInput
+from store.text import quoted
+
+if TYPE_CHECKING:
+    from recall_cli.render import Out
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Where an agent is the object of a command it is a positional argument (look commands,
+# resume, exec); everywhere else it is the option.
+AgentArgument = Annotated[
+    str, typer.Argument(metavar="AGENT", envvar="RECALL_AGENT", show_envvar=True, help="The agent's id.")
+]
+AgentOption = Annotated[
+    str,
+    typer.Option("--agent", "-a", metavar="AGENT", envvar="RECALL_AGENT", show_envvar=True, help="The agent's id."),
+]
+
+
+class UnknownCommand(InvalidInput):
+    """A word where a command should be."""
+
+    code = "unknown_command"
+    template = "no such command: {name}"
+
+
+class Globals:
+    """What the global flags and their variables say; one for a run of the command.
+
+    Attributes:
+        dir, backend: the flags' values, or "".
+        json, jsonl, no_color: whether the flag was given.
+        values: reads ``-`` and ``@FILE`` values.
+    """
+
+    def __init__(self) -> None:
+        self.dir = ""
+        self.backend = ""
+        self.json = False
+        self.jsonl = False
+        self.no_color = False
+        self.values = LongValues()
+
+    @staticmethod
+    def of(ctx: ClickContext) -> Globals:
+        """The one that belongs to this run."""
+        return ctx.ensure_object(Globals)
+
+    @cached_property
+    def out(self) -> Out:
+        """Where the command's output goes; the flags are all read by then."""
+        from recall_cli.render import Out
+
+        return Out(json=self.json, jsonl=self.jsonl, no_color=self.no_color)
+
+    @cached_property
+    def directory(self) -> Path:
+        """The store's directory: flag, RECALL_DIR, RECALL_BACKEND_URL, then the user data directory.
+
+        It may not exist: looking says so, and the first write creates it.
+
+        Raises:
+            InvalidInput: a backend that this version does not have.
+        """
+        if self.dir:
+            return _directory("--dir", self.dir)
+        if self.backend:
+            return _local("--backend", self.backend)
+        if environment("RECALL_DIR"):
+            return _directory("RECALL_DIR", environment("RECALL_DIR"))
+        backend = environment("RECALL_BACKEND")
+        if backend not in ("", *_LOCAL):
+            raise _unsupported("RECALL_BACKEND", backend)
+        if environment("RECALL_BACKEND_URL"):
+            return _local("RECALL_BACKEND_URL", environment("RECALL_BACKEND_URL"))
+        from platformdirs import user_data_path
+
+        return user_data_path("recall", appauthor=False)
+
+    def check(self) -> None:
+        """Refuses flags that contradict each other.
+
+        Raises:
+            InvalidInput: they do.
+        """
+        if self.json and self.jsonl:
+            raise InvalidInput(field="--jsonl", reason="cannot be combined with --json", hint="give one of the two")
+        if self.dir and self.backend:
+            raise InvalidInput(field="--backend", reason="cannot be combined with --dir", hint="give one of the two")
+
+
+_LOCAL = ("local", "sqlite", "file")
+
+
+def _local(field: str, url: str) -> Path:
+    """The directory of ``DIR``, ``sqlite:DIR``, ``local:DIR`` or ``sqlite:///DIR``."""
+    match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):(?://)?(.*)", url, re.DOTALL)
+    if match is None:
+        return _directory(field, url)
+    if match[1].lower() not in _LOCAL:
+        # Only the scheme is shown: the rest of a URL may hold a password.
+        raise _unsupported(field, match[1])
+    return _directory(field, match[2])
+
+
+def _directory(field: str, path: str) -> Path:
+    if not path:
+        raise InvalidInput(field=field, reason="must not be empty")
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as problem:
+        raise InvalidInput(field=field, reason=f"{quoted(path)}: {problem}") from None
+
+
+def _unsupported(field: str, backend: str) -> InvalidInput:
+    return InvalidInput(
+        field=field,
+        reason=f"backend {quoted(backend)} is not supported by this version",
+        hint="use a directory: --dir PATH, RECALL_DIR, or sqlite:PATH",
+    )
+
+
+# -- the global flags ------------------------------------------------------------------
+
+
+def _store(ctx: ClickContext, param: Parameter, value: Any) -> Any:
+    """Keeps a flag's value; the one nearest to the end of the line wins."""
+    if value not in (None, False) and not ctx.resilient_parsing:
+        if value == "":
+            raise InvalidInput(field=param.opts[0], reason="must not be empty")
+        here = Globals.of(ctx)
+        setattr(here, str(param.name), value)
+        here.check()
+    return value
+
+
+def _show_help(ctx: ClickContext, param: Parameter, value: Any) -> None:
+    if value and not ctx.resilient_parsing:
+        Globals.of(ctx).out.write(ctx.get_help() + "\n")
+        ctx.exit()
+
+
+def _flag(*names: str, help: str, **settings: Any) -> TyperOption:
+    return TyperOption(param_decls=list(names), is_flag=True, default=False, expose_value=False, help=help, **settings)
+
+
+def _value(name: str, metavar: str, help: str) -> TyperOption:
+    return TyperOption(
+        param_decls=[name], metavar=metavar, default=None, expose_value=False, help=help, callback=_store, is_eager=True
+    )
+
+
+# Eager, so that they are known when another parameter is refused.
+GLOBAL_OPTIONS: tuple[TyperOption, ...] = (
+    _value("--dir", "PATH", "The store's directory [env: RECALL_DIR; default: the user data directory]."),
+    _value("--backend", "URL", "The store as a URL: sqlite:PATH [env: RECALL_BACKEND, RECALL_BACKEND_URL]."),
+    _flag("--json", help="Print one JSON document; errors are JSON too.", callback=_store, is_eager=True),
+    _flag("--jsonl", help="Print one JSON object a line.", callback=_store, is_eager=True),
+    _flag("--no-color", help="Print no colours [env: NO_COLOR, FORCE_COLOR].", callback=_store, is_eager=True),
+    _flag("-h", "--help", help="Show this help.", callback=_show_help, is_eager=True),
+)
+
+
+def _format_options(command: ClickCommand, ctx: ClickContext, formatter: HelpFormatter) -> None:
+    for title, kind, of_all in (
+        ("Arguments", "argument", False),
+        ("Options", "option", False),
+        ("Global options, before or after the command", "option", True),
+    ):
+        rows = [
+            record
+            for param in command.get_params(ctx)
+            if param.param_type_name == kind and (param in GLOBAL_OPTIONS) is of_all
+            if (record := param.get_help_record(ctx)) is not None
+        ]
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+class Command(TyperCommand):
+    """A verb. Its exit codes are those that its declaration names."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, add_help_option=False, **{k: v for k, v in settings.items() if k != "add_help_option"})
+
+    @property
+    def exits(self) -> tuple[Exit, ...]:
+        """The codes that it may end with; 1 and 130 go without saying."""
+        return tuple(sorted({Exit.DONE, Exit.USAGE, *getattr(self.callback, "recall_exits", ())}))
+
+    def get_params(self, ctx: ClickContext) -> list[Parameter]:
+        return [*super().get_params(ctx), *GLOBAL_OPTIONS]
+
+    def format_options(self, ctx: ClickContext, formatter: HelpFormatter) -> None:
+        _format_options(self, ctx, formatter)
+
+    def format_epilog(self, ctx: ClickContext, formatter: HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        formatter.write_paragraph()
+        codes = ", ".join(f"{code.value}" for code in self.exits)
+        formatter.write_text(f"Exit codes: {codes}. What they mean: recall help exit-codes")
+
+
+class Group(TyperGroup):
+    """A noun: a set of verbs, one of which may stand for the noun alone."""
+
+    default: ClassVar[str] = ""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(add_help_option=False, **{k: v for k, v in settings.items() if k != "add_help_option"})
+
+    def get_params(self, ctx: ClickContext) -> list[Parameter]:
+        return [*super().get_params(ctx), *GLOBAL_OPTIONS]
+
+    def parse_args(self, ctx: ClickContext, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        if not ctx._protected_args and self.default:
+            ctx._protected_args = [self.default]
+        return rest
+
+    def resolve_command(self, ctx: ClickContext, args: list[str]) -> tuple[str | None, ClickCommand | None, list[str]]:
+        """The verb by its whole name: an abbreviation today is another command tomorrow."""
+        command = self.get_command(ctx, args[0])
+        if command is None:
+            path = ctx.command_path
+            near = get_close_matches(args[0], self.list_commands(ctx), n=3, cutoff=0.6)
+            hint = "did you mean: " + " or ".join(f"{path} {name}" for name in near) if near else f"see: {path} --help"
+            raise UnknownCommand(name=quoted(args[0]), hint=hint)
+        return args[0], command, args[1:]
+
+    def format_options(self, ctx: ClickContext, formatter: HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        _format_options(self, ctx, formatter)
+
+
+# -- what a command module declares ------------------------------------------------------
+
+
+class Verbs(typer.Typer):
+    """The commands of one module, each declared with ``@app.verb(name, exits=...)``."""
+
+    def __init__(self, help: str | None = None, cls: type[Group] = Group, *, no_args_is_help: bool = True) -> None:
+        super().__init__(
+            cls=cls, help=help, rich_markup_mode=None, add_completion=False, no_args_is_help=no_args_is_help
+        )
+
+    def verb(self, name: str, *, exits: Iterable[Exit] = (), hidden: bool = False) -> Callable[[F], F]:
+        """Declares a command; its docstring is its help, the first line its summary.
+
+        Args:
+            name: as it is typed.
+            exits: the exit codes that it may end with besides 0, 1, 2 and 130.
+            hidden: whether help, completions and the reference leave it out.
+        """
+
+        def declare(function: F) -> F:
+            function.recall_exits = tuple(exits)  # type: ignore[attr-defined]
+            self.command(name, cls=Command, hidden=hidden)(function)
+            return function
+
+        return declare
+
+
+class Noun(Verbs):
+    """A group of verbs under one noun: ``recall NOUN VERB``.
+
+    Args:
+        help: the group's help, its first line the summary.
+        default: the verb that ``recall NOUN`` alone means, or "" for none.
+    """
+
+    def __init__(self, help: str, *, default: str = "") -> None:
+        super().__init__(help, type("Group", (Group,), {"default": default}), no_args_is_help=not default)

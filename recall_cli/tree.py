@@ -1,0 +1,114 @@
+"""The whole command as data, for the completions and the reference. Imports every command module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from typer._click.core import Command as ClickCommand
+from typer._click.core import Context as ClickContext
+from typer._click.core import Parameter
+from typer.core import TyperArgument, TyperOption
+
+from recall_cli.exits import Exit
+from recall_cli.options import GLOBAL_OPTIONS, Command, Group
+
+
+@dataclass(frozen=True)
+class Param:
+    """An option or argument.
+
+    Attributes:
+        names: as typed, such as ``-a`` and ``--agent``; none for an argument.
+        label: how help shows it.
+        help: its help with defaults and variables.
+        takes: what its value is: "" for a flag, ``file``, ``command``, ``agent``, ``choice`` or ``text``.
+        choices: the values of a ``choice``.
+        of_all: it is a global option.
+    """
+
+    names: tuple[str, ...]
+    label: str
+    help: str
+    takes: str
+    choices: tuple[str, ...]
+    of_all: bool
+
+
+@dataclass(frozen=True)
+class Node:
+    """A command or group. ``path`` starts below ``recall``, which itself has none."""
+
+    path: tuple[str, ...]
+    summary: str
+    usage: str
+    text: str
+    params: tuple[Param, ...]
+    children: tuple[Node, ...]
+    exits: tuple[Exit, ...]
+
+    @property
+    def name(self) -> str:
+        return " ".join(("recall", *self.path))
+
+    @property
+    def options(self) -> tuple[Param, ...]:
+        return tuple(param for param in self.params if param.names)
+
+    @property
+    def arguments(self) -> tuple[Param, ...]:
+        return tuple(param for param in self.params if not param.names)
+
+    def walk(self) -> Iterator[Node]:
+        """Itself and all below, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def tree() -> Node:
+    """The root's node."""
+    from recall_cli.root import root
+
+    command = root()
+    return _node(ClickContext(command, info_name="recall", max_content_width=100, terminal_width=100))
+
+
+def _node(ctx: ClickContext) -> Node:
+    command = ctx.command
+    children = []
+    if isinstance(command, Group):
+        for name in command.list_commands(ctx):
+            child = command.get_command(ctx, name)
+            if child is not None and not child.hidden:
+                children.append(_node(ClickContext(child, parent=ctx, info_name=name)))
+    params = (_param(ctx, each) for each in command.get_params(ctx))
+    return Node(
+        path=tuple(ctx.command_path.split()[1:]),
+        summary=summary_of(command),
+        usage=command.get_usage(ctx).removeprefix("Usage: "),
+        text=(command.help or "").strip(),
+        params=tuple(each for each in params if each is not None),
+        children=tuple(children),
+        exits=command.exits if isinstance(command, Command) else (),
+    )
+
+
+def summary_of(command: ClickCommand) -> str:
+    """The first line of a command's help, without its period."""
+    return (command.help or "").strip().partition("\n")[0].strip().removesuffix(".")
+
+
+def _param(ctx: ClickContext, param: Parameter) -> Param | None:
+    record = param.get_help_record(ctx)
+    if record is None:
+        return None
+    label, text = record
+    names = tuple(param.opts + param.secondary_opts) if isinstance(param, TyperOption) else ()
+    choices = tuple(str(getattr(each, "value", each)) for each in getattr(param.type, "choices", ()))
+    flag = isinstance(param, TyperOption) and (param.is_flag or param.count)
+    metavar = (param.metavar or "").strip("[].")
+    by_metavar = {"PATH": "file", "FILE": "file", "COMMAND": "command", "AGENT": "agent"}
+    takes = "" if flag else "choice" if choices else by_metavar.get(metavar, "text")
+    assert isinstance(param, (TyperArgument, TyperOption))
+    return Param(names, label, " ".join(text.split()), takes, choices, param in GLOBAL_OPTIONS)
