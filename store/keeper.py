@@ -58,17 +58,21 @@ class Keeper:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._stop = threading.Event()
+        self._adopted = False
+        self._renews = False
 
     @staticmethod
-    def adopt(backend: Backend, fence: Fence) -> Keeper:
-        """The keeper of a lease that another process took and exported."""
-        keeper = Keeper(backend, fence.agent, ttl_ms=0, holder="(exported)", background=False)
+    def adopt(backend: Backend, fence: Fence, *, renew: bool) -> Keeper:
+        """The keeper of a lease that another process took.
+
+        Args:
+            renew: whether each write starts the ttl anew, as for an exported lease.
+        """
+        keeper = Keeper(backend, fence.agent, ttl_ms=0, holder="(adopted)", background=False)
         keeper.incarnation = fence.incarnation
         keeper._fence = fence
-        keeper._exported = True
+        keeper._adopted, keeper._renews = True, renew
         return keeper
-
-    _exported = False
 
     @property
     def held(self) -> bool:
@@ -118,13 +122,13 @@ class Keeper:
         """Run ``work`` with the fence and whether to renew; acquire again if the lease lapsed unseen.
 
         Raises:
-            LeaseLost, LeaseNotHeld; LeaseExpired only for an exported lease.
+            LeaseLost, LeaseNotHeld; LeaseExpired only for an adopted lease.
         """
         fence = self.fence
         try:
-            return work(fence, self._exported)
+            return work(fence, self._renews)
         except LeaseExpired:
-            if self._exported:
+            if self._adopted:
                 raise
             return work(self._again(fence), False)
         except LeaseLost as problem:
