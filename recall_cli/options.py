@@ -7,8 +7,9 @@ after the command. Their values meet in one ``Globals``.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from typer._click.formatting import HelpFormatter
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from recall_cli.exits import Exit
-from recall_cli.values import LongValues, environment
+from recall_cli.values import LongValues
 from store.errors import InvalidInput
 from store.text import quoted
 
@@ -56,9 +57,11 @@ class Globals:
         dir, backend: the flags' values, or "".
         json, jsonl, no_color: whether the flag was given.
         values: reads ``-`` and ``@FILE`` values.
+        environment: the process's variables.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self.environment = environment
         self.dir = ""
         self.backend = ""
         self.json = False
@@ -91,13 +94,13 @@ class Globals:
             return _directory("--dir", self.dir)
         if self.backend:
             return _local("--backend", self.backend)
-        if environment("RECALL_DIR"):
-            return _directory("RECALL_DIR", environment("RECALL_DIR"))
-        backend = environment("RECALL_BACKEND")
+        if path := self.environment.get("RECALL_DIR"):
+            return _directory("RECALL_DIR", path)
+        backend = self.environment.get("RECALL_BACKEND", "")
         if backend not in ("", *_LOCAL):
             raise _unsupported("RECALL_BACKEND", backend)
-        if environment("RECALL_BACKEND_URL"):
-            return _local("RECALL_BACKEND_URL", environment("RECALL_BACKEND_URL"))
+        if url := self.environment.get("RECALL_BACKEND_URL"):
+            return _local("RECALL_BACKEND_URL", url)
         from platformdirs import user_data_path
 
         return user_data_path("recall", appauthor=False)
