@@ -313,7 +313,11 @@ class Out:
         if not self.interactive:
             raise InvalidInput(field="answer", reason="there is no terminal to ask on", hint="give it as an option")
         self._say(neutral_line(question) + " ", end="")
-        answer = sys.stdin.readline()
+        try:
+            answer = sys.stdin.readline()
+        except KeyboardInterrupt:
+            self._say("")
+            raise
         if not answer:
             self._say("")
         return answer.strip()

@@ -313,7 +313,7 @@ def test_a_terminal_is_asked(run_on_terminal: Run, keys: str, outcome: str) -> N
 
 def test_ctrl_c_at_a_question_ends_with_130(run_on_terminal: Run) -> None:
     """An interrupted question did nothing and says so."""
-    ended = run_on_terminal("confirm", program=SAMPLE, dialogue=[("go on? [y/N] ", "\x03")])
+    ended = run_on_terminal("confirm", program=SAMPLE, dialogue=[("go on? [y/N] ", "\x03")], env={"NO_COLOR": "1"})
     assert (ended.code, ended.out.splitlines()[-1]) == (130, "recall: interrupted")
 
 
