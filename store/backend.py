@@ -150,15 +150,15 @@ class Backend(Protocol):
     def in_force(
         self, agent: str | None, kind: str, *, limit: int, after: tuple[str, int] = ("", 0), at: int | None = None
     ) -> list[Record]:
-        """The newest records of the keys of a kind that are ``open``, oldest first by lsn.
+        """The newest records of the keys of a numbered kind that are in force, by rising seq.
 
-        ``agent`` None means all agents; ``after`` is the (agent, lsn) to go on
+        ``agent`` None means all agents; ``after`` is the (agent, seq) to go on
         from. 18. At the cost of what it returns, but for ``at``.
         """
         ...
 
     def in_force_newest(self, agent: str, kind: str, *, limit: int, at: int | None = None) -> tuple[list[Record], int]:
-        """The same, newest first, and how many there are in all."""
+        """Those of a named kind, newest first by lsn, and how many of any kind there are in all."""
         ...
 
     def history(self, agent: str, kind: str, *, seq: int = 0, name: str = "", limit: int = 1000) -> list[Record]:

@@ -255,6 +255,17 @@ class NeedsSettling(RecallError):
     hint_template = "find out, then: recall actions resolve -a {agent} {seq} done|failed|abandoned --reason TEXT"
 
 
+class ResolverFailed(NeedsSettling):
+    """A resolver raised or ran out of time; its actions stay as they were.
+
+    ``partial`` is the ReconcileReport of what the pass did otherwise.
+    """
+
+    code = "resolver_failed"
+    template = "the resolver failed on {count} action(s), first on action {seq}: {reason}"
+    hint_template = "they are as they were: mend the resolver and reconcile again, or resolve them by hand"
+
+
 # -- the data is damaged -------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from store.canonical import key_of
-from store.errors import BadRecord, InvalidInput
+from store.errors import BadRecord
 
 WORKING_STATE, TURN, POINTER, OUTPUT = "working_state", "turn", "pointer", "output"
 ACTION, LEASE, STEP, LIFECYCLE = "action", "lease", "step", "lifecycle"
@@ -389,13 +389,3 @@ STATUSES = OPEN_STATUSES + CLOSED_STATUSES
 def tokens_of(text: str) -> int:
     """The size of a text in tokens: four UTF-8 bytes each, rounded up (the peer's measure)."""
     return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
-
-
-def check_class(value: object) -> str:
-    if value in CLASSES:
-        return str(value)
-    raise InvalidInput(
-        field="class",
-        reason=f"must be pure, idempotent or external, not {str(value)[:40]!r}",
-        hint="pure: running it again changes nothing; idempotent: safe again with the same key; external: neither",
-    )

@@ -132,7 +132,8 @@ class Reader:
         elif at is None:
             found = self._all(sql.IN_FORCE, (kind, agent, after[1], limit))
         else:
-            return [each for each in self._in_force_at(agent, kind, at)[::-1] if each.lsn > after[1]][:limit]
+            then = sorted(self._in_force_at(agent, kind, at), key=lambda each: each.seq)
+            return [each for each in then if each.seq > after[1]][:limit]
         return [rows.to_record(row) for row in found]
 
     def in_force_newest(self, agent: str, kind: str, *, limit: int, at: int | None = None) -> tuple[list[Record], int]:

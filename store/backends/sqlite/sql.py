@@ -53,13 +53,15 @@ TAIL = (
     f"SELECT {RECORD} {_JOIN} WHERE h.agent = ? AND h.kind = ? AND h.seq < ? AND h.lsn <= ? ORDER BY h.seq DESC LIMIT ?"
 )
 IN_FORCE = (
-    f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND h.agent = ? AND h.lsn > ? ORDER BY h.lsn LIMIT ?"
+    f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND h.agent = ? AND h.seq > ? ORDER BY h.seq LIMIT ?"
 )
 IN_FORCE_ALL = (
-    f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND (h.agent, h.lsn) > (?, ?) "
-    "ORDER BY h.agent, h.lsn LIMIT ?"
+    f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND (h.agent, h.seq) > (?, ?) "
+    "ORDER BY h.agent, h.seq LIMIT ?"
 )
-IN_FORCE_NEWEST = f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND h.agent = ? ORDER BY h.lsn DESC LIMIT ?"
+IN_FORCE_NEWEST = (
+    f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND h.agent = ? ORDER BY h.seq DESC, h.lsn DESC LIMIT ?"
+)
 IN_FORCE_COUNT = "SELECT count(*) FROM heads WHERE open = 1 AND kind = ? AND agent = ?"
 
 # A mutable kind's index serves these; {path} is the branches that make up the log.

@@ -76,7 +76,7 @@ CREATE TABLE heads (
     PRIMARY KEY (agent, kind, seq, name)
 ) WITHOUT ROWID;
 
-CREATE INDEX heads_open ON heads (kind, agent, lsn) WHERE open = 1;
+CREATE INDEX heads_open ON heads (kind, agent, seq, lsn) WHERE open = 1;
 
 CREATE TRIGGER records_no_update BEFORE UPDATE ON records
 BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;

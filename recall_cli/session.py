@@ -1,0 +1,93 @@
+"""Which store, agent and epoch a command works with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from recall_cli.options import Globals
+from store.agent import Agent
+from store.backends.sqlite import SqliteBackend
+from store.errors import LeaseNotHeld, NotFound
+from store.text import check_agent
+from store.views import View
+
+T = TypeVar("T")
+
+
+@contextmanager
+def reading(here: Globals) -> Iterator[SqliteBackend]:
+    """The store, opened so that looking does not touch it."""
+    backend = SqliteBackend(here.directory, read_only=True, on_bad_record=here.out.warn)
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+@contextmanager
+def viewing(here: Globals, agent: str, at: int | None = None) -> Iterator[View]:
+    """One agent to look at.
+
+    Raises:
+        NotFound: it has no records in this store.
+    """
+    check_agent(agent)
+    with reading(here) as backend:
+        require(backend, agent)
+        yield View(backend, agent, at)
+
+
+def require(backend: SqliteBackend, agent: str) -> None:
+    """Raise NotFound unless the store knows the agent."""
+    if backend.lease(agent) is None:
+        raise NotFound(what="agent", name=agent, hint="list the agents with: recall agents list")
+
+
+@contextmanager
+def writing(here: Globals) -> Iterator[SqliteBackend]:
+    """The store, opened for writing; made if it is missing."""
+    backend = SqliteBackend(here.directory, on_bad_record=here.out.warn)
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+def write(here: Globals, agent: str, work: Callable[[Agent], T], *, needs_lease: str = "") -> T:
+    """Do ``work`` under the session's lease (RECALL_LEASE), or under one taken for it alone.
+
+    Args:
+        needs_lease: why a lease of the moment is not enough, or "".
+
+    Raises:
+        LeaseNotHeld: it is not enough.
+        LeaseHeld, Fenced: the lease is somebody else's, or lapsed.
+    """
+    from store.access import exported, once
+
+    check_agent(agent)
+    token = os.environ.get("RECALL_LEASE", "")
+    if not token and needs_lease:
+        raise LeaseNotHeld(
+            agent=agent,
+            why=f": {needs_lease}",
+            hint=f'take one first: eval "$(recall resume {agent} --export --holder-pid $$)"',
+        )
+    with writing(here) as backend:
+        if token:
+            return work(exported(backend, agent, token))
+        return once(backend, agent, work)
+
+
+def operate(here: Globals, agent: str, work: Callable[[Agent], T]) -> T:
+    """Do an operator's ``work`` on an agent that exists, beside whoever acts for it."""
+    from store.access import beside
+
+    check_agent(agent)
+    with reading(here) as backend:  # a wrong name must not make a store
+        require(backend, agent)
+    with writing(here) as backend:
+        return beside(backend, agent, work, holder=f"operator:{os.getpid()}")

@@ -1,0 +1,63 @@
+"""The three ways to write to an agent without resuming it.
+
+Nothing here settles what was interrupted: only a resumption does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from store.agent import Agent
+from store.backend import Backend
+from store.errors import LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld, TokenMismatch
+from store.keeper import Keeper
+from store.lease import DEFAULT_TTL_MS, Fence
+
+T = TypeVar("T")
+_TRIES = 5
+
+
+def once(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "") -> T:
+    """Take the lease, do ``work``, release.
+
+    Raises:
+        LeaseHeld: somebody acts for the agent.
+    """
+    keeper = Keeper(backend, agent, ttl_ms=DEFAULT_TTL_MS, holder=holder, background=False)
+    keeper.acquire()
+    try:
+        return work(Agent(backend, agent, keeper))
+    finally:
+        keeper.release()
+
+
+def exported(backend: Backend, agent: str, token: str) -> Agent:
+    """The agent as the shell session works on it whose token this is; each write renews its lease.
+
+    Raises:
+        TokenMismatch: the token is of another store or agent.
+    """
+    fence = Fence.parse(token, agent=agent, store_id=backend.store_id)
+    lease = backend.lease(agent)
+    if lease is None or lease.lineage != fence.lineage:
+        raise TokenMismatch(what="agent", reason=f"it is not of {agent}")
+    return Agent(backend, agent, Keeper.adopt(backend, fence, renew=True))
+
+
+def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "") -> T:
+    """An operator's write: under the holder's epoch while the agent is live, else under one of its own.
+
+    Either way the record enters only with the lease's present epoch and
+    incarnation, so nobody can write over it who does not know of it.
+    """
+    for left in range(_TRIES, 0, -1):
+        lease = backend.lease(agent)
+        try:
+            if lease is None or not lease.live(backend.clock.now()):
+                return once(backend, agent, work, holder=holder)
+            return work(Agent(backend, agent, Keeper.adopt(backend, lease.fence, renew=False)))
+        except (LeaseHeld, LeaseExpired, LeaseLost, LeaseNotHeld):
+            if left == 1:  # the lease changed hands between our look and our write, each time
+                raise
+    raise AssertionError("unreachable")

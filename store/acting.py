@@ -1,0 +1,343 @@
+"""The actions of one agent: beginning, ending, settling, reconciling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from store import actions as rules
+from store import checks
+from store.actions import ActionEnd, ReconcileReport
+from store.canonical import BLOB_LIMIT, blob_name
+from store.errors import ActionClosed, ActionNotUnknown, InvalidInput, ResolverFailed
+from store.records import ACTION, NEXT, STEP, TURN, Action, Draft, Expect, Record
+from store.text import check_count, check_text, json_value, quoted
+from store.writer import Writer
+
+T = TypeVar("T")
+Resolver = Callable[[Action], ActionEnd | str | None]
+Drafts = tuple[list[Draft], list[Expect]]
+
+_SETTLE_BATCH = 200
+
+
+class ActionOperations(Writer):
+    """What can be done with actions; ``Agent`` has the rest."""
+
+    def begin_action(
+        self,
+        tool: str,
+        class_: str,
+        args: Any = None,
+        *,
+        step: str | None = None,
+        run: str | None = None,
+        retry_failed: bool = False,
+    ) -> Action:
+        """Record the intent to call a tool; when this returns it survives process and power.
+
+        Run the tool only if the returned action's ``status`` is ``started``. With a
+        ``step`` that is done already the finished action comes back instead.
+
+        Args:
+            class_: pure, idempotent or external.
+            args: text as it is, anything else as JSON.
+            step: a name that is the same call for ever, within ``run``.
+            retry_failed: a failed external step may be attempted again.
+
+        Raises:
+            StepMismatch: the step is bound to another tool, class or arguments.
+            NeedsSettling: the step was interrupted, and nobody knows whether it happened.
+        """
+        tool = checks.check_name("tool", tool, spaces=True)
+        class_ = checks.check_class(class_)
+        text = check_text("args", json_value("args", args), limit=BLOB_LIMIT)
+        step = checks.check_name("step", step) if step else ""
+        run = checks.check_name("run", run) if run else ""
+        digest = blob_name(0, text.encode())[2:]
+        kept: list[Action] = []
+
+        def attempt() -> Drafts:
+            kept.clear()
+            action = Action(
+                seq=self._backend.counters(self.id).actions + 1,
+                tool=tool,
+                class_=class_,
+                key=self._backend.random.hex(32),
+                status="started",
+                step=step,
+                run=run,
+                epoch=self._keeper.epoch,
+                incarnation=self._keeper.incarnation,
+                started_at=self._now(),
+            )
+            drafts: list[Draft] = []
+            expected = [Expect(ACTION, 0, seq=action.seq)]
+            if step:
+                step_name = f"{run}/{step}"
+                last, lsn = self._last_of_step(step_name, step, tool, class_, digest)
+                expected.append(Expect(STEP, lsn, name=step_name))
+                if last is not None:
+                    verdict = rules.next_of_step(self.id, last, self._keeper.incarnation, retry_failed=retry_failed)
+                    if verdict in (rules.REPLAY, rules.SAME):
+                        kept.append(last)
+                        return [], []
+                    if verdict == rules.CONTINUE:
+                        return self._continue(last)
+                    if last.open:
+                        drafts += self._abandoning(last, expected)
+                    action = replace(action, key=last.key if class_ == "idempotent" else action.key, retry_of=last.seq)
+                drafts.append(Draft(STEP, {"action": action.seq, "args": digest}, name=step_name))
+            kept_args, ref, spilled = self._place_text(text, f"act-{action.seq}-args", tool)
+            action = replace(action, args=kept_args, args_ref=ref)
+            drafts += [*spilled, Draft(ACTION, action.body(), seq=action.seq)]
+            return drafts, expected
+
+        records = self._append(attempt)
+        return kept[0] if kept else self._read_action(records[-1])
+
+    def _last_of_step(self, name: str, step: str, tool: str, class_: str, digest: str) -> tuple[Action | None, int]:
+        record = self._backend.newest(self.id, STEP, name=name)
+        if record is None:
+            return None, 0
+        body = record.fields()
+        last = self.view.action(int(body.get("action", 0)))
+        rules.check_same_call(
+            step, last, tool=tool, class_=class_, args_digest=digest, last_digest=str(body.get("args", ""))
+        )
+        return last, record.lsn
+
+    def _continue(self, last: Action) -> Drafts:
+        """The same idempotent action under this incarnation, with its key."""
+        _, record = self.view.action_record(last.seq)
+        mine = replace(
+            last, status="started", epoch=self._keeper.epoch, incarnation=self._keeper.incarnation, resolution=""
+        )
+        return [Draft(ACTION, mine.body(), seq=last.seq)], [Expect(ACTION, record.lsn, seq=last.seq)]
+
+    def _abandoning(self, last: Action, expected: list[Expect]) -> list[Draft]:
+        _, record = self.view.action_record(last.seq)
+        expected.append(Expect(ACTION, record.lsn, seq=last.seq))
+        end = ActionEnd("abandoned", resolution="interrupted; begun again")
+        return [Draft(ACTION, rules.closed(last, end, at=self._now()).body(), seq=last.seq)]
+
+    def retry_action(self, seq: int) -> Action:
+        """A new attempt of a closed action, linked to it; an idempotent one keeps its key.
+
+        Raises:
+            InvalidInput: it is still open.
+        """
+        old = self.view.action(seq)
+        if old.open:
+            raise InvalidInput(field="action", reason=f"{seq} is still {old.status}", hint="settle it first")
+
+        def attempt() -> Drafts:
+            action = replace(
+                old,
+                seq=self._backend.counters(self.id).actions + 1,
+                key=old.key if old.class_ == "idempotent" else self._backend.random.hex(32),
+                status="started",
+                result="",
+                result_ref="",
+                error="",
+                resolution="",
+                by="",
+                ended_at="",
+                notes=(),
+                retry_of=old.seq,
+                epoch=self._keeper.epoch,
+                incarnation=self._keeper.incarnation,
+                started_at=self._now(),
+            )
+            drafts, expected = [Draft(ACTION, action.body(), seq=action.seq)], [Expect(ACTION, 0, seq=action.seq)]
+            if old.step:
+                name = f"{old.run}/{old.step}"
+                record = self._backend.newest(self.id, STEP, name=name)
+                if record is not None:
+                    drafts.append(Draft(STEP, {**record.fields(), "action": action.seq}, name=name))
+                    expected.append(Expect(STEP, record.lsn, name=name))
+            return drafts, expected
+
+        return self._read_action(self._append(attempt)[0])
+
+    def end_action(
+        self, seq: int, status: str, result: Any = None, error: str | None = None, resolution: str | None = None
+    ) -> Action:
+        """Close an action with its outcome; the first close wins.
+
+        Args:
+            status: done, failed, abandoned, or unknown (which leaves it open).
+            result: text as it is, anything else as JSON.
+
+        Raises:
+            ActionClosed: it has an outcome already; the message shows it.
+        """
+        return self._end(seq, ActionEnd(status, result, error or "", resolution or ""))
+
+    def resolve_action(self, seq: int, end: ActionEnd, *, by: str, force: bool = False) -> Action:
+        """Settle an open action by hand; the model reads it as a ``tool`` turn.
+
+        Args:
+            end: the outcome; its ``resolution`` is the reason.
+            by: who decided.
+            force: also one that may be running right now under the live lease.
+
+        Raises:
+            ActionNotUnknown: it may be running, and ``force`` was not given.
+            ActionClosed: it has an outcome already.
+        """
+        check_text("reason", end.resolution, limit=checks.REASON_LIMIT, empty=False)
+        by = check_text("by", by, limit=checks.NAME_LIMIT * 2, empty=False)
+        return self._end(seq, end, by=by, turn=f"settled by {by}", running=force)
+
+    def _end(self, seq: int, end: ActionEnd, *, by: str = "", turn: str = "", running: bool = True) -> Action:
+        """Close an action, and with ``turn`` tell the model how, in one step.
+
+        Args:
+            running: whether it may be one that the live lease is running.
+        """
+        seq = check_count("seq", seq, least=1, most=2**53)
+        result = check_text("result", json_value("result", end.result), limit=BLOB_LIMIT)
+        error = check_text("error", end.error, limit=checks.ERROR_LIMIT)
+        resolution = check_text("resolution", end.resolution, limit=checks.REASON_LIMIT)
+
+        def attempt() -> Drafts:
+            action, record = self.view.action_record(seq)
+            if not running:
+                self._check_not_running(action)
+            kept, ref, drafts = self._place_text(result, f"act-{seq}-result", action.tool)
+            now = ActionEnd(end.status, kept, error, resolution)
+            shut = replace(rules.closed(action, now, at=self._now(), by=by), result_ref=ref)
+            if turn and not shut.open:
+                drafts.append(Draft(TURN, rules.as_turn(shut, turn).body(), seq=NEXT))
+            return [*drafts, Draft(ACTION, shut.body(), seq=seq)], [Expect(ACTION, record.lsn, seq=seq)]
+
+        return self._read_action(self._append(attempt)[-1])
+
+    def _check_not_running(self, action: Action) -> None:
+        lease = self._backend.lease(self.id)
+        if lease is None or not lease.live(self._backend.clock.now()):
+            return
+        if action.status == "started" and action.incarnation == lease.incarnation:
+            raise ActionNotUnknown(seq=action.seq, epoch=lease.epoch)
+
+    def amend_action(self, seq: int, note: str) -> Action:
+        """Add a note to an action, closed or not; its outcome stays."""
+        note = check_text("note", note, limit=checks.NOTE_LIMIT, empty=False)
+
+        def attempt() -> Drafts:
+            action, record = self.view.action_record(seq)
+            amended = replace(action, notes=(*action.notes, note))
+            return [Draft(ACTION, amended.body(), seq=seq)], [Expect(ACTION, record.lsn, seq=seq)]
+
+        return self._read_action(self._append(attempt)[0])
+
+    def pending_actions(self) -> list[Action]:
+        """All open actions, oldest first."""
+        return list(self.view.pending())
+
+    def settle(self) -> list[Action]:
+        """Settle the open actions of other incarnations as far as their class allows (after an acquisition)."""
+        settled: list[Action] = []
+        now = self._now()
+        for batch in _batches(self.view.pending(), _SETTLE_BATCH):
+            drafts, expected = [], []
+            for action in batch:
+                after = rules.after_takeover(action) if action.incarnation != self._keeper.incarnation else None
+                if after is None:
+                    continue
+                after = after if after.open else replace(after, ended_at=now)
+                _, record = self.view.action_record(action.seq)
+                drafts.append(Draft(ACTION, after.body(), seq=after.seq))
+                expected.append(Expect(ACTION, record.lsn, seq=after.seq))
+                settled.append(after)
+            if drafts:
+                made = (drafts, expected)
+                self._append(lambda made=made: made)  # type: ignore[misc]
+        return settled
+
+    def reconcile(self, resolver: Resolver | None = None, *, timeout: float | None = None) -> ReconcileReport:
+        """Ask what became of the interrupted actions, oldest first, and settle them accordingly.
+
+        Each outcome is written together with a ``tool`` turn, so that the model
+        reads it in its history. Recall never runs a tool on its own.
+
+        Args:
+            resolver: given an action, tells an ActionEnd (or a status), or None if it cannot tell.
+            timeout: seconds to give it for each action.
+
+        Raises:
+            ResolverFailed: it raised or took too long; those actions stay as they
+                were, the others are settled, and ``partial`` is the report.
+        """
+        closed: list[Action] = []
+        left: list[Action] = []
+        failed: list[tuple[Action, Exception]] = []
+        for action in self.pending_actions():
+            if action.status == "started" and action.incarnation == self._keeper.incarnation:
+                continue  # our own, running
+            try:
+                end = _ask(resolver, action, timeout) if resolver else None
+            except Exception as raised:
+                failed.append((action, raised))
+                left.append(action)
+                continue
+            if end is None and (action.class_ == "idempotent" or action.status == "unknown"):
+                left.append(action)
+                continue
+            try:
+                after = self._end(action.seq, end or ActionEnd("unknown"), turn="settled after a crash")
+            except ActionClosed:  # by an operator, while the resolver was asking
+                after = self.view.action(action.seq)
+            (left if after.open else closed).append(after)
+        report = ReconcileReport(tuple(closed), tuple(left))
+        if failed:
+            action, problem = failed[0]
+            reason = type(problem).__name__ + (f": {quoted(problem, 200)}" if str(problem) else "")
+            raise ResolverFailed(count=len(failed), seq=action.seq, reason=reason, partial=report) from problem
+        return report
+
+    def _read_action(self, record: Record) -> Action:
+        return self.view.read(record, Action.read)
+
+
+def _batches(items: Iterable[T], size: int) -> Iterable[list[T]]:
+    batch: list[T] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _ask(resolver: Resolver, action: Action, timeout: float | None) -> ActionEnd | None:
+    """A resolver's answer, or whatever it raised; TimeoutError after ``timeout`` seconds."""
+    told: list[Any] = []
+    if timeout is None:
+        told.append(resolver(action))
+    else:
+        import threading
+
+        raised: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                told.append(resolver(action))
+            except BaseException as anything:
+                raised.append(anything)
+
+        thread = threading.Thread(target=run, daemon=True, name="recall-resolver")
+        thread.start()
+        thread.join(timeout)
+        if raised:
+            raise raised[0]
+        if not told:
+            raise TimeoutError(f"no answer within {timeout:g} s")
+    if isinstance(told[0], str):
+        return ActionEnd(told[0])
+    if told[0] is None or isinstance(told[0], ActionEnd):
+        return told[0]
+    raise TypeError(f"it told {quoted(told[0])}, which is not an ActionEnd, a status or None")

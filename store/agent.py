@@ -1,0 +1,332 @@
+"""The operations of one resumed agent. Every front door calls these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from store import checks
+from store.acting import ActionOperations
+from store.backend import Acquired, Backend
+from store.briefing import DEFAULT_BUDGET, check_budget, render
+from store.canonical import BLOB_LIMIT
+from store.errors import InvalidInput, LeaseHeld, NotFound, RefTaken
+from store.keeper import Keeper
+from store.records import (
+    NEXT,
+    OUTPUT,
+    POINTER,
+    TURN,
+    WORKING_STATE,
+    Action,
+    Draft,
+    Expect,
+    Output,
+    OutputRef,
+    Pointer,
+    Turn,
+    WorkingState,
+)
+from store.text import check_count, check_text, cut, quoted
+from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
+
+_OPENING_BYTES = 400  # of a turn whose whole content became an output
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a process resumes from.
+
+    Attributes:
+        fresh: the agent has nothing to go on from.
+        briefing: the text for the model.
+        epoch: of the lease, 0 while it is deferred.
+        lease_held: whether this process may write.
+        pending_actions: unfinished ones, oldest first, at most 20; ``agent.pending_actions()`` lists all.
+        omitted: how much the briefing left out, by kind.
+        tokens: the briefing's size; at most ``token_budget``.
+    """
+
+    agent_id: str
+    fresh: bool
+    briefing: str
+    epoch: int = 0
+    lease_held: bool = True
+    pending_actions: tuple[Action, ...] = ()
+    working_state: WorkingState = field(default_factory=WorkingState)
+    pointers: tuple[Pointer, ...] = ()
+    outputs: tuple[OutputRef, ...] = ()
+    recent_turns: tuple[Turn, ...] = ()
+    omitted: Mapping[str, int] = field(default_factory=dict)
+    turn_seq: int = 0
+    token_budget: int = 0
+    tokens: int = 0
+
+
+class Agent(ActionOperations):
+    """One agent as one actor works on it. Thread-safe; use it as a context manager to release.
+
+    Attributes:
+        context: as of the last ``resume``, ``acquire`` or ``refresh``.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        agent: str,
+        keeper: Keeper,
+        *,
+        token_budget: int = DEFAULT_BUDGET,
+        output_threshold: int = OUTPUT_THRESHOLD,
+    ) -> None:
+        super().__init__(backend, agent, keeper, output_threshold=output_threshold)
+        self._budget = check_budget(token_budget)
+        self._context: Context | None = None
+        self.on_release: Callable[[Agent], None] = lambda agent: None
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    # -- the lease ---------------------------------------------------------------------
+
+    @property
+    def lease_held(self) -> bool:
+        """Whether this process had the lease at its last write."""
+        return self._keeper.held
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that it writes under, 0 without a lease."""
+        return self._keeper.epoch
+
+    @property
+    def context(self) -> Context:
+        if self._context is None:
+            self._context = self._read_context()
+        return self._context
+
+    def acquire(self) -> bool:
+        """Take a deferred lease: try once, settle what was interrupted, rebuild the context.
+
+        Returns:
+            False if somebody else holds it.
+        """
+        if not self._keeper.held:
+            try:
+                self.take()
+            except LeaseHeld:
+                return False
+        return True
+
+    def take(self) -> Acquired:
+        """Acquire and settle. Raises LeaseHeld, naming the holder."""
+        acquired = self._keeper.acquire()
+        self.settle()
+        self._context = None
+        return acquired
+
+    def release(self) -> bool:
+        """Give the lease back, so that the next process need not wait; False if it was not held."""
+        self.on_release(self)
+        return self._keeper.release()
+
+    def refresh(self) -> Context:
+        """The context, read again."""
+        self._context = self._read_context()
+        return self._context
+
+    def _read_context(self) -> Context:
+        viewer = self._keeper.incarnation if self._keeper.held else ""
+        parts = self.view.parts(self._budget, viewer)
+        briefing = render(parts, self._budget)
+        return Context(
+            agent_id=self.id,
+            fresh=parts.fresh,
+            briefing=briefing.text,
+            epoch=self._keeper.epoch,
+            lease_held=self._keeper.held,
+            pending_actions=parts.pending,
+            working_state=parts.working_state,
+            pointers=parts.pointers,
+            outputs=parts.outputs,
+            recent_turns=parts.turns,
+            omitted=briefing.omitted,
+            turn_seq=parts.turns_total,
+            token_budget=briefing.budget,
+            tokens=briefing.tokens,
+        )
+
+    # -- working state --------------------------------------------------------------------
+
+    def update_working_state(self, **fields: Any) -> WorkingState:
+        """A new version: fields given replace, fields left out are kept, None or empty clears.
+
+        Args:
+            fields: goal, progress, focus, notes: text; plan, decisions,
+                open_questions: lists of text; step: a number.
+
+        Raises:
+            InvalidInput: an unknown field or a wrong value; nothing was written.
+        """
+        return self._new_state(checks.check_state(fields))
+
+    def milestone(self, name: str, progress: str | None = None) -> WorkingState:
+        """Mark a durable point; it is a version of the working state, optionally with new progress."""
+        name = check_text("milestone", name, limit=checks.NOTE_LIMIT, empty=False)
+        given = {} if progress is None else checks.check_state({"progress": progress})
+        return self._new_state({**given, "last_milestone": name, "is_milestone": True})
+
+    def _new_state(self, given: Mapping[str, Any]) -> WorkingState:
+        def attempt() -> tuple[list[Draft], list[Expect]]:
+            counters = self._backend.counters(self.id)
+            state = replace(
+                self.view.working_state(),
+                **{"is_milestone": False, **given},
+                version=counters.version + 1,
+                turn_seq=counters.turns,
+                action_seq=counters.actions,
+                updated_at=self._now(),
+            )
+            size = sum(len(str(value).encode("utf-8", "replace")) for value in state.body().values())
+            if size > checks.STATE_LIMIT:
+                raise InvalidInput(
+                    field="working state",
+                    reason=f"would have {size:,} bytes, more than the {checks.STATE_LIMIT:,} allowed",
+                    hint="it is read at every resume: keep long texts with store_output (recall outputs put)",
+                )
+            expected = Expect(WORKING_STATE, 0, seq=state.version)
+            return [Draft(WORKING_STATE, state.body(), seq=state.version)], [expected]
+
+        return self.view.read(self._append(attempt)[-1], WorkingState.read)
+
+    def working_state_history(self, limit: int = 20) -> list[WorkingState]:
+        """Versions, newest first."""
+        return list(self.view.states(check_count("limit", limit, least=1, most=1000)))
+
+    # -- turns ------------------------------------------------------------------------------
+
+    def record_turn(
+        self,
+        role: str,
+        content: str,
+        name: str | None = None,
+        message_id: str | None = None,
+        brief: str | None = None,
+    ) -> Turn:
+        """Record one message, verbatim.
+
+        Content over the output threshold is stored whole as an output; the
+        turn then keeps its opening and the ref.
+
+        Args:
+            role: system, user, assistant or tool.
+            message_id: the caller's own id, at most 256 bytes.
+            brief: what briefings show in the content's place, at most 4,096 bytes.
+        """
+        given = checks.check_turn(role, content, name, message_id, brief)
+        if not self._is_large(given["content"]):
+            turn = Turn(0, **given)
+            return self.view.read(self._append(lambda: ([Draft(TURN, turn.body(), seq=NEXT)], []))[0], Turn.read)
+
+        def attempt() -> tuple[list[Draft], list[Expect]]:
+            seq = self._backend.counters(self.id).turns + 1
+            ref, free = self._free_ref(seq)
+            turn = Turn(0, **{**given, "content": _opening(content, ref)}, output_ref=ref)
+            output = Output(ref, content, tool=given["name"], summary=cut(content, SUMMARY_BYTES))
+            drafts = [Draft(OUTPUT, output.body(), name=ref), Draft(TURN, turn.body(), seq=seq)]
+            return drafts, [free, Expect(TURN, 0, seq=seq)]
+
+        return self.view.read(self._append(attempt)[-1], Turn.read)
+
+    def recent_turns(self, limit: int = 20) -> list[Turn]:
+        """The newest turns, oldest first."""
+        return list(self.view.turns(check_count("limit", limit, least=1, most=10_000)))[::-1]
+
+    # -- outputs ----------------------------------------------------------------------------
+
+    def store_output(
+        self,
+        content: str,
+        tool: str | None = None,
+        summary: str | None = None,
+        ref: str | None = None,
+        *,
+        replace: bool = False,
+    ) -> OutputRef:
+        """Keep a text whole (at most 64 MiB) under a ref.
+
+        Args:
+            ref: the name to fetch it by; ``out-<next turn>-<n>`` unless given.
+            replace: whether an output of that ref may be replaced (the log keeps both).
+
+        Raises:
+            RefTaken: there is one, and ``replace`` was not asked for.
+        """
+        content = check_text("content", content, limit=BLOB_LIMIT)
+        tool = checks.check_name("tool", tool, spaces=True) if tool else ""
+        summary = check_text("summary", summary, limit=checks.NOTE_LIMIT) if summary else cut(content, SUMMARY_BYTES)
+        given = checks.check_name("ref", ref) if ref else ""
+
+        def attempt() -> tuple[list[Draft], list[Expect]]:
+            name, expected = given, []
+            if not given:
+                name, free = self._free_ref(self._backend.counters(self.id).turns + 1)
+                expected = [free]
+            elif not replace:
+                if self._backend.newest(self.id, OUTPUT, name=given) is not None:
+                    raise RefTaken(ref=quoted(given))
+                expected = [Expect(OUTPUT, 0, name=given)]
+            return [Draft(OUTPUT, Output(name, content, tool, summary).body(), name=name)], expected
+
+        return OutputRef.read(self._append(attempt)[0])
+
+    def fetch_output(self, ref: str) -> Output:
+        """An output with its content. Raises NotFound."""
+        return self.view.output(ref)
+
+    def _free_ref(self, turn: int) -> tuple[str, Expect]:
+        number = 1
+        while self._backend.newest(self.id, OUTPUT, name=f"out-{turn}-{number}") is not None:
+            number += 1
+        return f"out-{turn}-{number}", Expect(OUTPUT, 0, name=f"out-{turn}-{number}")
+
+    # -- pointers ----------------------------------------------------------------------------
+
+    def set_pointer(self, name: str, type: str, fields: Mapping[str, str], note: str | None = None) -> Pointer:
+        """Say where a piece of work lives; the same name replaces.
+
+        Args:
+            type: git_ref, object, env, external or process.
+            fields: the type's own fields and any others, all texts; empty ones are left out.
+        """
+        checked = Pointer(*checks.check_pointer(name, type, fields, note))
+        return self.view.read(self._append(lambda: ([_pointer_draft(checked)], []))[0], Pointer.read)
+
+    def remove_pointer(self, name: str) -> None:
+        """Take a pointer out of force; the log keeps it. Raises NotFound."""
+        name = checks.check_name("name", name)
+
+        def attempt() -> tuple[list[Draft], list[Expect]]:
+            record = self._backend.newest(self.id, POINTER, name=name)
+            if record is None or self.view.read(record, Pointer.read).removed:
+                raise NotFound(what="pointer", name=quoted(name))
+            return [_pointer_draft(Pointer(name, "", removed=True))], [Expect(POINTER, record.lsn, name=name)]
+
+        self._append(attempt)
+
+    def pointers(self) -> list[Pointer]:
+        """All pointers in force, by name."""
+        return self.view.pointers(limit=1_000_000)[0]
+
+
+def _pointer_draft(pointer: Pointer) -> Draft:
+    return Draft(POINTER, pointer.body(), name=pointer.name)
+
+
+def _opening(content: str, ref: str) -> str:
+    size = len(content.encode())
+    return f"{cut(content, _OPENING_BYTES)} … [{size:,} bytes in all, whole in output {ref}]"

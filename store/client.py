@@ -1,0 +1,163 @@
+"""The Python front door: a store, and the agents resumed from it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from store.agent import Agent
+from store.backends.sqlite import SqliteBackend
+from store.briefing import DEFAULT_BUDGET
+from store.clock import Clock, Random
+from store.errors import BadRecord, InvalidInput, LeaseHeld
+from store.keeper import Event, Keeper
+from store.lease import DEFAULT_TTL_MS, check_ttl
+from store.place import store_directory
+from store.text import check_agent, check_text
+from store.writer import OUTPUT_THRESHOLD
+
+
+class Client:
+    """One store, opened for writing. Thread-safe; close it, or use it as a context manager.
+
+    Args:
+        local_dir: the store's directory, made if missing; RECALL_DIR or the
+            user's data directory unless given.
+        agent: accepted for programs written for the peer; agents are always on.
+        lock_timeout: the most seconds that a write waits for other writers.
+        on_bad_record: told of each stored record that cannot be read.
+        clock, random: the machine's unless given.
+
+    Raises:
+        Unavailable, Corrupt: the store cannot be used; the message says why.
+    """
+
+    def __init__(
+        self,
+        *,
+        local_dir: str | os.PathLike[str] | None = None,
+        agent: bool = True,
+        lock_timeout: float = 30.0,
+        on_bad_record: Callable[[BadRecord], None] | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        directory = store_directory() if local_dir is None else local_dir
+        self.backend = SqliteBackend(
+            directory,
+            clock=clock,
+            random=random,
+            lock_timeout=lock_timeout,
+            on_bad_record=on_bad_record or _log_bad_record,
+        )
+        self._resumed: set[Agent] = set()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def resume(
+        self,
+        agent_id: str,
+        *,
+        token_budget: int | None = None,
+        lease_ttl: float | None = None,
+        holder: str | None = None,
+        output_threshold: int | None = None,
+        defer_lease: bool = False,
+        wait: float = 0.0,
+        on_lease: Callable[[Event, int], None] | None = None,
+    ) -> Agent:
+        """Resume an agent: take its lease, settle what was interrupted, read its briefing.
+
+        Args:
+            token_budget: of the briefing, 8,000 unless given, at least 512.
+            lease_ttl: seconds that the lease lasts without a renewal, 60 unless
+                given; a thread renews it at each third.
+            holder: the name that others see; ``host:pid:8 hex`` unless given.
+            output_threshold: tokens above which texts become outputs, 2,000
+                unless given; negative: never.
+            defer_lease: read now, take the lease later with ``acquire``.
+            wait: seconds to wait for another holder to finish.
+            on_lease: told ``acquired``, ``again`` (it lapsed and was taken
+                again under a new epoch) or ``lost``, with the epoch; may be
+                called from the renewing thread.
+
+        Raises:
+            LeaseHeld: another process acts for the agent, and did so for ``wait`` seconds.
+        """
+        check_agent(agent_id)
+        keeper = Keeper(
+            self.backend,
+            agent_id,
+            ttl_ms=DEFAULT_TTL_MS if lease_ttl is None else check_ttl(lease_ttl),
+            holder=check_holder(holder),
+            on_event=on_lease or _log_lease,
+        )
+        agent = Agent(
+            self.backend,
+            agent_id,
+            keeper,
+            token_budget=DEFAULT_BUDGET if token_budget is None else token_budget,
+            output_threshold=OUTPUT_THRESHOLD if output_threshold is None else _check_threshold(output_threshold),
+        )
+        self._resumed.add(agent)
+        agent.on_release = self._resumed.discard
+        if not defer_lease:
+            take(agent, wait)
+        agent.refresh()
+        return agent
+
+    def close(self) -> None:
+        """Release what is held and give back the store's files; safe to call twice."""
+        for agent in list(self._resumed):
+            agent.release()
+        self.backend.close()
+
+
+def take(agent: Agent, wait: float) -> None:
+    """Acquire and settle, waiting up to ``wait`` seconds while somebody else holds the lease.
+
+    Raises:
+        LeaseHeld: they still do.
+    """
+    deadline = time.monotonic() + wait
+    pause = 0.05
+    while True:
+        try:
+            agent.take()
+            return
+        except LeaseHeld:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.5, 1.0)
+
+
+def check_holder(holder: str | None) -> str:
+    """A holder's name, or "" for the default. Raises InvalidInput."""
+    return check_text("holder", holder, limit=200, empty=False) if holder is not None else ""
+
+
+def _check_threshold(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidInput(field="output_threshold", reason="must be a whole number of tokens")
+    return value
+
+
+def _log_bad_record(problem: BadRecord) -> None:
+    import logging
+
+    logging.getLogger("recall").warning("%s", problem.message)
+
+
+def _log_lease(event: Event, epoch: int) -> None:
+    if event != "acquired":
+        import logging
+
+        said = {"again": "lapsed and was acquired again as epoch %d", "lost": "of epoch %d was lost"}
+        logging.getLogger("recall").warning("the lease " + said[event], epoch)

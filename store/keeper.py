@@ -1,0 +1,189 @@
+"""Holding a lease: taking it, renewing it, and proving it at every write.
+
+One keeper is one actor. It never writes under a lapsed lease; when its own
+lapsed and nobody else acted in between, it acquires again, under a new epoch
+that is said in the log and to the caller. Otherwise it is lost for good.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal, TypeVar
+
+from store.backend import Acquired, Backend
+from store.errors import Fenced, LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld, RecallError
+from store.lease import Fence, LeaseRequest
+from store.process import Process, this_process
+
+T = TypeVar("T")
+Event = Literal["acquired", "again", "lost"]
+
+
+class Keeper:
+    """The lease of one agent, as one process or one shell session holds it.
+
+    Args:
+        holder: the name that others see; ``host:pid:8 hex`` unless given.
+        ttl_ms: milliseconds that the lease lasts without a renewal.
+        process: whose death frees the lease; this process unless given.
+        background: renew in a thread at each third of the ttl.
+        on_event: told of every new epoch and of the loss.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        agent: str,
+        *,
+        ttl_ms: int,
+        holder: str = "",
+        process: Process | None = None,
+        background: bool = True,
+        on_event: Callable[[Event, int], None] = lambda event, epoch: None,
+    ) -> None:
+        self._backend = backend
+        self._agent = agent
+        self._ttl_ms = ttl_ms
+        self._process = process or this_process()
+        self.incarnation = backend.random.hex(32)
+        self.holder = holder or f"{self._process.host}:{self._process.pid}:{self.incarnation[:8]}"
+        self._background = background
+        self._on_event = on_event
+        self._fence: Fence | None = None
+        self._lost: LeaseLost | None = None
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._stop = threading.Event()
+        self._adopted = False
+        self._renews = False
+
+    @staticmethod
+    def adopt(backend: Backend, fence: Fence, *, renew: bool) -> Keeper:
+        """The keeper of a lease that another process took.
+
+        Args:
+            renew: whether each write starts the ttl anew, as for an exported lease.
+        """
+        keeper = Keeper(backend, fence.agent, ttl_ms=0, holder="(adopted)", background=False)
+        keeper.incarnation = fence.incarnation
+        keeper._fence = fence
+        keeper._adopted, keeper._renews = True, renew
+        return keeper
+
+    @property
+    def held(self) -> bool:
+        """Whether this actor had the lease at its last write; the next one proves it."""
+        return self._fence is not None and self._lost is None and self._pid == os.getpid()
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, 0 without a lease."""
+        return self._fence.epoch if self._fence else 0
+
+    @property
+    def fence(self) -> Fence:
+        """The fencing token.
+
+        Raises:
+            LeaseNotHeld, LeaseLost.
+        """
+        if self._pid != os.getpid():
+            raise LeaseNotHeld(agent=self._agent, why=": this process was forked from its holder")
+        if self._lost is not None:
+            raise self._lost
+        if self._fence is None:
+            raise LeaseNotHeld(agent=self._agent, why="")
+        return self._fence
+
+    def acquire(self) -> Acquired:
+        """Try once.
+
+        Raises:
+            LeaseHeld: it names the holder.
+        """
+        if self._pid != os.getpid():
+            raise LeaseNotHeld(agent=self._agent, why=": this process was forked from its holder")
+        with self._lock:
+            request = LeaseRequest(self._agent, self.incarnation, self.holder, self._process, self._ttl_ms)
+            acquired = self._backend.acquire(request)
+            self._fence, self._lost = acquired.lease.fence, None
+            if self._background:
+                self._stop = threading.Event()
+                arguments = (weakref.ref(self), self._stop, self._ttl_ms / 3000)
+                threading.Thread(target=_renew, args=arguments, daemon=True, name="recall-lease").start()
+        self._on_event("acquired", acquired.lease.epoch)
+        return acquired
+
+    def write(self, work: Callable[[Fence, bool], T]) -> T:
+        """Run ``work`` with the fence and whether to renew; acquire again if the lease lapsed unseen.
+
+        Raises:
+            LeaseLost, LeaseNotHeld; LeaseExpired only for an adopted lease.
+        """
+        fence = self.fence
+        try:
+            return work(fence, self._renews)
+        except LeaseExpired:
+            if self._adopted:
+                raise
+            return work(self._again(fence), False)
+        except LeaseLost as problem:
+            self._lose(problem)
+            raise
+
+    def renew(self) -> None:
+        """Start the ttl anew, or acquire again."""
+        self.write(lambda fence, _: self._backend.renew(fence))
+
+    def _again(self, lapsed: Fence) -> Fence:
+        with self._lock:
+            if self._fence != lapsed:  # another thread was first
+                return self.fence
+            request = LeaseRequest(self._agent, self.incarnation, self.holder, self._process, self._ttl_ms)
+            try:
+                acquired = self._backend.acquire(replace(request, again=lapsed))
+            except LeaseLost as problem:
+                self._lose(problem)
+                raise
+            self._fence = acquired.lease.fence
+        self._on_event("again", acquired.lease.epoch)
+        return acquired.lease.fence
+
+    def _lose(self, problem: LeaseLost) -> None:
+        with self._lock:
+            first, self._lost = self._lost is None, problem
+        self._stop.set()
+        if first:
+            self._on_event("lost", problem.details["epoch"])
+
+    def release(self) -> bool:
+        """Give the lease back; False if it was no longer ours."""
+        self._stop.set()
+        with self._lock:
+            if not self.held or self._fence is None:
+                return False
+            fence, self._fence = self._fence, None
+        return self._backend.release(fence)
+
+
+def _renew(reference: weakref.ref[Keeper], stop: threading.Event, every: float) -> None:
+    """Renew until told to stop, until the lease is lost, or until its keeper is gone."""
+    pause = every
+    while not stop.wait(pause):
+        keeper = reference()
+        if keeper is None or not keeper.held:
+            return
+        try:
+            keeper.renew()
+            pause = every
+        except (Fenced, LeaseHeld):
+            return  # the keeper remembers, and its next write says so
+        except RecallError:
+            pause = every / 4  # busy or full: try again well within the ttl
+        except RuntimeError:
+            return  # the handle was closed
+        del keeper

@@ -1,0 +1,192 @@
+"""Reading one agent: what briefings, listings and resumed agents have in common.
+
+A record that cannot be read is reported to the backend's ``on_bad_record`` and
+left out; it never hides the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from store.backend import Backend
+from store.briefing import BriefingParts
+from store.clock import to_datetime
+from store.errors import BadRecord, NotFound
+from store.records import (
+    ACTION,
+    OUTPUT,
+    POINTER,
+    TURN,
+    WORKING_STATE,
+    Action,
+    FetchBlob,
+    Output,
+    OutputRef,
+    Pointer,
+    Record,
+    Turn,
+    WorkingState,
+    tokens_of,
+)
+
+T = TypeVar("T")
+Read = Callable[[Record, FetchBlob | None], T]
+
+SHOWN_ACTIONS = 20  # in full in a briefing; the rest is counted
+SHOWN_NAMED = 200  # pointers and outputs that a briefing may choose from
+_PAGE = 50
+
+
+class View:
+    """One agent, as it is or, with ``at``, as it was after that lsn.
+
+    Args:
+        at: a position of the log; None for the present.
+    """
+
+    def __init__(self, backend: Backend, agent: str, at: int | None = None) -> None:
+        self.backend, self.agent, self.at = backend, agent, at
+
+    def _fetch(self, name: str) -> bytes:
+        return self.backend.blob(self.agent, name)
+
+    def read(self, record: Record, read: Read[T]) -> T:
+        """One value with its blobs. Raises BadRecord."""
+        return read(record, self._fetch)
+
+    def each(self, records: Iterable[Record], read: Read[T], *, blobs: bool = True) -> Iterator[T]:
+        """The readable values among records."""
+        for record in records:
+            try:
+                yield read(record, self._fetch if blobs else None)
+            except BadRecord as problem:
+                self.backend.on_bad_record(problem)
+
+    # -- working state ----------------------------------------------------------------
+
+    def working_state(self) -> WorkingState:
+        """The newest readable version; the empty state (version 0) before the first."""
+        return next(self.states(), WorkingState())
+
+    def states(self, limit: int | None = None) -> Iterator[WorkingState]:
+        """Versions, newest first."""
+        return self._tail(WORKING_STATE, WorkingState.read, limit)
+
+    def state_version(self, version: int) -> WorkingState:
+        """One version. Raises NotFound."""
+        return self._numbered(WORKING_STATE, version, WorkingState.read, "version")
+
+    # -- turns ------------------------------------------------------------------------
+
+    def turns(self, limit: int | None = None, before: int | None = None) -> Iterator[Turn]:
+        """Turns, newest first, below seq ``before``."""
+        return self._tail(TURN, Turn.read, limit, before)
+
+    def turn(self, seq: int) -> Turn:
+        """One turn. Raises NotFound."""
+        return self._numbered(TURN, seq, Turn.read, "turn")
+
+    # -- pointers and outputs -----------------------------------------------------------
+
+    def pointers(self, limit: int = SHOWN_NAMED) -> tuple[list[Pointer], int]:
+        """The newest ``limit`` pointers in force, by name, and how many there are."""
+        records, total = self.backend.in_force_newest(self.agent, POINTER, limit=limit, at=self.at)
+        return sorted(self.each(records, Pointer.read), key=lambda each: each.name), total
+
+    def outputs(self, limit: int = SHOWN_NAMED) -> tuple[list[OutputRef], int]:
+        """The newest outputs without their contents, newest first, and how many there are."""
+        records, total = self.backend.in_force_newest(self.agent, OUTPUT, limit=limit, at=self.at)
+        return list(self.each(records, OutputRef.read, blobs=False)), total
+
+    def output(self, ref: str) -> Output:
+        """An output with its content. Raises NotFound, BadRecord."""
+        record = self.backend.newest(self.agent, OUTPUT, name=ref, at=self.at)
+        if record is None:
+            raise NotFound(what="output", name=ref)
+        return self.read(record, Output.read)
+
+    # -- actions ------------------------------------------------------------------------
+
+    def action(self, seq: int) -> Action:
+        """One action. Raises NotFound, BadRecord."""
+        return self.action_record(seq)[0]
+
+    def action_record(self, seq: int) -> tuple[Action, Record]:
+        """One action, and the record that holds its present state."""
+        record = self.backend.newest(self.agent, ACTION, seq=seq, at=self.at)
+        if record is None:
+            raise NotFound(what="action", name=str(seq))
+        return self.read(record, Action.read), record
+
+    def actions(self, limit: int | None = None, before: int | None = None) -> Iterator[Action]:
+        """Actions in their present states, newest first, below seq ``before``."""
+        return self._tail(ACTION, Action.read, limit, before)
+
+    def pending(self, limit: int | None = None) -> Iterator[Action]:
+        """Open actions, oldest first."""
+        after, left = 0, limit
+        while left is None or left > 0:
+            size = _PAGE if left is None else min(_PAGE, left)
+            page = self.backend.in_force(self.agent, ACTION, limit=size, after=(self.agent, after), at=self.at)
+            yield from self.each(page, Action.read)
+            if len(page) < size:
+                return
+            after, left = page[-1].seq, None if left is None else left - size
+
+    # -- all of it -----------------------------------------------------------------------
+
+    def parts(self, budget: int, viewer: str = "") -> BriefingParts:
+        """What a briefing is made of, read at one moment and no more of it than ``budget`` tokens can show."""
+        backend, agent = self.backend, self.agent
+        with backend.reading():
+            state = self.working_state()
+            _, pending_total = backend.in_force_newest(agent, ACTION, limit=0, at=self.at)
+            pending = tuple(self.pending(SHOWN_ACTIONS))
+            pointers, pointers_total = self.pointers()
+            outputs, outputs_total = self.outputs()
+            turns = list(self._turns_within(budget))
+            newest = backend.tail(agent, TURN, limit=1, at=self.at)
+            newest_action = backend.tail(agent, ACTION, limit=1, at=self.at)
+        return BriefingParts(
+            agent=agent,
+            working_state=state,
+            pending=pending,
+            pending_total=pending_total,
+            pointers=tuple(pointers),
+            pointers_total=pointers_total,
+            outputs=tuple(outputs),
+            outputs_total=outputs_total,
+            turns=tuple(reversed(turns)),
+            turns_total=newest[0].seq if newest else 0,
+            now=to_datetime(backend.clock.now().wall_us),
+            viewer=viewer,
+            fresh=not (state.version or newest or newest_action or pointers_total or outputs_total),
+            at=self.at,
+        )
+
+    def _turns_within(self, budget: int) -> Iterator[Turn]:
+        used = 0
+        for turn in self.turns():
+            yield turn
+            used += tokens_of(turn.brief or turn.content) + 4
+            if used > budget:
+                return
+
+    # -- one way to read each shape ---------------------------------------------------------
+
+    def _numbered(self, kind: str, seq: int, read: Read[T], what: str) -> T:
+        record = self.backend.newest(self.agent, kind, seq=seq, at=self.at)
+        if record is None:
+            raise NotFound(what=what, name=str(seq))
+        return self.read(record, read)
+
+    def _tail(self, kind: str, read: Read[T], limit: int | None, before: int | None = None) -> Iterator[T]:
+        left = limit
+        while left is None or left > 0:
+            size = _PAGE if left is None else min(_PAGE, left)
+            page = self.backend.tail(self.agent, kind, limit=size, before=before, at=self.at)
+            yield from self.each(page, read)
+            if len(page) < size:
+                return
+            before, left = page[-1].seq, None if left is None else left - size

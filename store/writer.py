@@ -1,0 +1,65 @@
+"""Appending for one actor: fenced, expecting, retried; what all operations of an agent build on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from store.backend import Backend
+from store.clock import rfc3339_seconds
+from store.errors import Stale
+from store.keeper import Keeper
+from store.lease import Fence
+from store.records import OUTPUT, Draft, Expect, Output, Record, tokens_of
+from store.text import check_agent, cut
+from store.views import View
+
+OUTPUT_THRESHOLD = 2000  # tokens; a turn, arguments or a result over it is kept as an output
+SUMMARY_BYTES = 200
+_TRIES = 8  # of an append whose expectation somebody else's record broke
+
+
+class Writer:
+    """Writes to one agent's log with one keeper's fence.
+
+    Attributes:
+        id: the agent's.
+        view: everything that can be read of it.
+    """
+
+    def __init__(self, backend: Backend, agent: str, keeper: Keeper, *, output_threshold: int) -> None:
+        self.id = check_agent(agent)
+        self.view = View(backend, self.id)
+        self._backend = backend
+        self._keeper = keeper
+        self._threshold = output_threshold
+
+    def _append(self, attempt: Callable[[], tuple[Sequence[Draft], Sequence[Expect]]]) -> list[Record]:
+        """Append what ``attempt`` makes of the present state, and again if that changed meanwhile."""
+
+        def write(fence: Fence, renew: bool) -> list[Record]:
+            left = _TRIES
+            while True:
+                drafts, expected = attempt()
+                if not drafts:
+                    return []
+                try:
+                    return self._backend.append(fence, drafts, expected, renew=renew)
+                except Stale:
+                    left -= 1
+                    if not left:
+                        raise
+
+        return self._keeper.write(write)
+
+    def _place_text(self, text: str, ref: str, tool: str) -> tuple[str, str, list[Draft]]:
+        """Where an action's long text goes: (it, "") in the action, or ("", ref) and the output that keeps it."""
+        if not self._is_large(text):
+            return text, "", []
+        output = Output(ref, text, tool=tool, summary=cut(text, SUMMARY_BYTES))
+        return "", ref, [Draft(OUTPUT, output.body(), name=ref)]
+
+    def _is_large(self, text: str) -> bool:
+        return self._threshold >= 0 and tokens_of(text) > self._threshold
+
+    def _now(self) -> str:
+        return rfc3339_seconds(self._backend.clock.now().wall_us)
