@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from store.agent import Agent as Agent
     from store.aio import AsyncClient as AsyncClient
     from store.client import Client as Client
-
     from store.errors import Conflict as Conflict
     from store.errors import Corrupt as Corrupt
     from store.errors import Fenced as Fenced

@@ -154,7 +154,7 @@ def test_ages(seconds: float, text: str) -> None:
         ({"backend": "local:rel"}, {}, "rel"),
         ({}, {"RECALL_DIR": "/env", "RECALL_BACKEND": "s3", "RECALL_BACKEND_URL": "/url"}, "/env"),
         ({}, {"RECALL_BACKEND": "local", "RECALL_BACKEND_URL": "/url"}, "/url"),
-        ({}, {"RECALL_DIR": "", "RECALL_BACKEND_URL": "/url"}, "/url"),
+        ({}, {"RECALL_DIR": "", "RECALL_BACKEND": "sqlite", "RECALL_BACKEND_URL": "sqlite:/url"}, "/url"),
     ],
 )
 def test_the_directory_is_the_first_that_is_named(
@@ -178,7 +178,11 @@ def test_without_a_name_the_directory_is_that_of_the_user(run_recall: Run, envir
         ({"backend": "postgresql://u:secret@h/db"}, {}, "--backend: backend 'postgresql' is not supported"),
         ({"backend": "sqlite:"}, {}, "--backend: must not be empty"),
         ({}, {"RECALL_BACKEND": "s3", "RECALL_BACKEND_URL": "/d"}, "RECALL_BACKEND: backend 's3' is not supported"),
-        ({}, {"RECALL_BACKEND_URL": "s3://bucket"}, "RECALL_BACKEND_URL: backend 's3' is not supported"),
+        (
+            {},
+            {"RECALL_BACKEND": "local", "RECALL_BACKEND_URL": "s3://b"},
+            "RECALL_BACKEND_URL: backend 's3' is not supported",
+        ),
     ],
 )
 def test_other_backends_are_refused_without_their_secrets(
