@@ -279,7 +279,7 @@ class ActionOperations(Writer):
                 continue  # our own, running
             try:
                 end = _ask(resolver, action, timeout) if resolver else None
-            except Exception as raised:  # noqa: BLE001 (a resolver is foreign code)
+            except Exception as raised:  # noqa: BLE001 (a resolver is foreign code; the pass ends with ResolverFailed)
                 failed.append((action, raised))
                 left.append(action)
                 continue
@@ -326,7 +326,7 @@ def _ask(resolver: Resolver, action: Action, timeout: float | None) -> ActionEnd
         def run() -> None:
             try:
                 told.append(resolver(action))
-            except BaseException as anything:  # noqa: BLE001 (raised again by the caller)
+            except BaseException as anything:  # noqa: BLE001 (raised again in the caller's thread)
                 raised.append(anything)
 
         thread = threading.Thread(target=run, daemon=True, name="recall-resolver")

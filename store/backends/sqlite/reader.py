@@ -158,8 +158,8 @@ class Reader:
         self, agent: str, *, after: int = 0, limit: int | None = None, branch: int | None = None
     ) -> Iterator[Record]:
         left = _EVERYTHING if limit is None else limit
-        for number, low, high in self._path(agent, branch):
-            low = max(low, after)
+        for number, start, high in self._path(agent, branch):
+            low = max(start, after)
             while left > 0 and low < high:
                 page = self._all(sql.LOG, (agent, number, low, high, min(_PAGE, left)))
                 for row in page:
