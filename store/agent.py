@@ -162,7 +162,7 @@ class Agent(ActionOperations):
 
     # -- working state --------------------------------------------------------------------
 
-    def update_working_state(self, **fields: Any) -> WorkingState:
+    def update_working_state(self, /, **fields: Any) -> WorkingState:
         """A new version: fields given replace, fields left out are kept, None or empty clears.
 
         Args:
