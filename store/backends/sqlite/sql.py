@@ -58,16 +58,18 @@ IN_FORCE_ALL = f"{_OPEN} AND (h.agent, h.seq) > (?, ?) ORDER BY h.agent, h.seq L
 IN_FORCE_NEWEST = f"{_OPEN} AND h.agent = ? ORDER BY h.seq DESC, h.lsn DESC LIMIT ?"
 IN_FORCE_COUNT = "SELECT count(*) FROM heads INDEXED BY heads_open WHERE open = 1 AND kind = ? AND agent = ?"
 
-# A mutable kind's index serves these; {path} is the branches that make up the log.
+# The index records_key serves these; its condition has to stand in them as it is in
+# the schema. {path} is the branches that make up the log.
+_CHANGING = "'action', 'pointer', 'output', 'step', 'tool', 'run', 'lifecycle'"
 HISTORY = (
     f"SELECT {RECORD} FROM records r WHERE r.agent = ? AND r.kind = ? AND r.seq = ? AND r.name = ? "
-    "AND r.kind IN ('action', 'pointer', 'output', 'step', 'lifecycle') AND ({path}) ORDER BY r.lsn DESC LIMIT ?"
+    f"AND r.kind IN ({_CHANGING}) AND ({{path}}) ORDER BY r.lsn DESC LIMIT ?"
 )
 # The newest record of each key at an earlier moment. Bare columns beside a max()
 # are those of its row (sqlite.org/lang_select.html, "Bare columns").
 AT = (
-    f"SELECT {RECORD}, max(r.lsn) FROM records r WHERE r.agent = ? AND r.kind = ? "
-    "AND r.kind IN ('action', 'pointer', 'output', 'step', 'lifecycle') AND r.lsn <= ? AND ({path}) "
+    f"SELECT {RECORD}, max(r.lsn) FROM records r INDEXED BY records_key WHERE r.agent = ? AND r.kind = ? "
+    f"AND r.kind IN ({_CHANGING}) AND r.lsn <= ? AND ({{path}}) "
     "GROUP BY r.seq, r.name ORDER BY max(r.lsn) DESC"
 )
 LOG = (
