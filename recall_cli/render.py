@@ -312,8 +312,8 @@ class Out:
         """
         if not self.interactive:
             raise InvalidInput(field="answer", reason="there is no terminal to ask on", hint="give it as an option")
-        self._say(neutral_line(question) + " ", end="")
         try:
+            self._say(neutral_line(question) + " ", end="")
             answer = sys.stdin.readline()
         except KeyboardInterrupt:
             self._say("")
