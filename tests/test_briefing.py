@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from store.records import ROLES, Action, OutputRef, Pointer, Turn, WorkingState,
 from store.text import cut, neutral, neutral_line
 from tests.briefing_parser import STATE_ORDER, parse
 
-NOW = datetime(2026, 11, 3, 19, 0, 0, tzinfo=timezone.utc)
+NOW = datetime(2026, 11, 3, 19, 0, 0, tzinfo=UTC)
 KEY = "0123456789abcdef" * 2
 EMPTY = BriefingParts(
     agent="billing-migrator",
@@ -276,7 +276,7 @@ def test_the_oldest_turns_go_first_then_outputs_then_pointers() -> None:
     """As the budget falls older turns go before any output, outputs before any pointer."""
     parts = replace(
         SEED,
-        turns=tuple(Turn(seq, "user", "t" * 200) for seq in range(1, 31)),
+        turns=tuple(Turn(seq, "user", "t" * 400) for seq in range(1, 31)),
         turns_total=30,
         outputs=tuple(OutputRef(f"out-{at}", "bash", "o" * 150, 9) for at in range(15)),
         outputs_total=15,
@@ -284,7 +284,7 @@ def test_the_oldest_turns_go_first_then_outputs_then_pointers() -> None:
         pointers_total=20,
     )
     seen = set()
-    for budget in range(LEAST_BUDGET, 4000, 50):
+    for budget in range(LEAST_BUDGET, 5500, 50):
         omitted = render(parts, budget).omitted
         seen.add(tuple(name for name in ("turns", "outputs", "pointers") if omitted[name]))
         assert not omitted["outputs"] or omitted["turns"] == 29
@@ -350,7 +350,7 @@ def worst(text: str) -> BriefingParts:
         working_state=replace(state, updated_at=text),
         pending=actions,
         pending_total=big,
-        pointers=tuple(Pointer(text, text, {text + str(n): text for n in range(9)}, text) for _ in range(9)),
+        pointers=tuple(Pointer(text, text, {text[:2000] + str(n): text for n in range(9)}, text) for _ in range(9)),
         pointers_total=big,
         outputs=(OutputRef(text, text, text, big),) * 9,
         outputs_total=big,
@@ -361,7 +361,9 @@ def worst(text: str) -> BriefingParts:
     )
 
 
-@pytest.mark.parametrize("text", ["x" * 10_000_000, "\x1b" * 5000, "\n" * 5000, "\U000e0041" * 5000, "é" * 5000, '"' * 5000])
+@pytest.mark.parametrize(
+    "text", ["x" * 10_000_000, "\x1b" * 5000, "\n" * 5000, "\U000e0041" * 5000, "é" * 5000, '"' * 5000]
+)
 @pytest.mark.parametrize("budget", [512, 513, 700, 2000, 8000])
 def test_the_budget_is_held_in_the_worst_case(text: str, budget: int) -> None:
     """Every field huge, every number of 19 digits, the longest agent id: the budget still holds."""
@@ -465,8 +467,10 @@ filled = hostile.filter(bool)
 
 
 def words(most: int) -> st.SearchStrategy[str]:
-    """Names of at most ``most`` bytes."""
-    return st.one_of(st.sampled_from(["wip", "bash", "out-1-1"]), filled.map(lambda text: cut(text, most)).filter(bool))
+    """Names of at most ``most`` bytes when shown: no escape is more than four times its character."""
+    return st.one_of(
+        st.sampled_from(["wip", "bash", "out-1-1"]), filled.map(lambda text: cut(text, most // 4)).filter(bool)
+    )
 
 
 times = st.sampled_from(["2026-11-03T18:54:43Z", "2026-11-03T18:54:43.5Z"])
@@ -491,7 +495,7 @@ actions = st.builds(
     class_=st.sampled_from(["pure", "idempotent", "external"]),
     key=words(64),
     status=st.sampled_from(["started", "unknown"]),
-    args=hostile.map(lambda text: cut(text, 100)),
+    args=hostile.map(lambda text: cut(text, 70)),
     step=st.one_of(st.just(""), words(64)),
     started_at=times,
 )
@@ -546,7 +550,7 @@ def stored_fields(state: WorkingState) -> dict[str, str | list[str]]:
     return shown | {name: [neutral(item) for item in items] for name, items in lists.items() if items}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(all_parts())
 def test_parsing_a_briefing_gives_back_what_was_stored(parts: BriefingParts) -> None:
     """Whatever was stored, a strict parser finds exactly it, made harmless, in exactly its places."""
@@ -555,7 +559,9 @@ def test_parsing_a_briefing_gives_back_what_was_stored(parts: BriefingParts) -> 
     assert parsed.agent == parts.agent
     assert parsed.state["version"] == str(parts.working_state.version)
     assert parsed.fields == stored_fields(parts.working_state)
-    assert [(a["seq"], a["tool"], a["class"], a["key"], a["step"] or "", a.get("args", "")) for a in parsed.actions] == [
+    assert [
+        (a["seq"], a["tool"], a["class"], a["key"], a["step"] or "", a.get("args", "")) for a in parsed.actions
+    ] == [
         (str(a.seq), neutral_line(a.tool), a.class_, neutral_line(a.key), neutral_line(a.step), neutral_line(a.args))
         for a in parts.pending
     ]
@@ -589,7 +595,7 @@ long_turns = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(all_parts(long_turns), st.integers(512, 1500), st.sampled_from([1, 1, 50, 1000]))
 def test_the_budget_and_the_structure_hold_together(parts: BriefingParts, budget: int, times: int) -> None:
     """At any budget the text fits, parses, counts what it leaves out, and shows openings of what was stored."""
