@@ -525,7 +525,10 @@ turns = st.builds(
 
 @st.composite
 def all_parts(draw: st.DrawFn, turn: st.SearchStrategy[Turn] = turns) -> BriefingParts:
-    told = [tuple(draw(st.lists(each, max_size=3))) for each in (actions, pointers, outputs, turn)]
+    def some(each: st.SearchStrategy[Any]) -> tuple[Any, ...]:
+        return tuple(draw(st.lists(each, max_size=3)))
+
+    told = some(actions), some(pointers), some(outputs), some(turn)
     more = draw(st.integers(0, 2))
     return replace(
         SEED,
