@@ -19,7 +19,8 @@ OPENER = re.compile(
 )
 ACTION = re.compile(
     rf"- action (?P<seq>\d+): (?P<tool>{WORD}) \((?P<class>\w+), "
-    rf"(?P<state>running|unknown|interrupted|still running as pid {WORD})\), started (?P<started>{WORD})(?:, (?P<age>\d+ (?:s|min|h|days) ago))?"
+    rf"(?P<state>running|unknown|interrupted|still running as pid {WORD})\)"
+    rf", started (?P<started>{WORD})(?:, (?P<age>\d+ (?:s|min|h|days) ago))?"
     rf"(?:, key (?P<key>{WORD}): (?P<short>.*))?"
 )
 KEY = re.compile(rf"  key: (?P<key>{WORD})(?:, step: (?P<step>{WORD}))?")

@@ -228,9 +228,11 @@ def test_outputs_are_listed_with_their_size() -> None:
 
 def test_pointer_values_that_could_mislead_are_quoted() -> None:
     """A value with a space, an equals sign or a quote is quoted; a plain note is not."""
-    pointer = Pointer("env", "process", {"command": "make dev", "port": "80", "q": 'a="b"'}, "the dev server")
+    pointer = Pointer(
+        "env", "process", {"command": "make dev", "port": "80", "q": 'a="b"', "e": "x=y"}, "the dev server"
+    )
     text = render(replace(EMPTY, pointers=(pointer,), pointers_total=1)).text
-    assert text.endswith('\n- env (process): command="make dev" port=80 q="a=\\"b\\"" (the dev server)')
+    assert text.endswith('\n- env (process): command="make dev" port=80 q="a=\\"b\\"" e="x=y" (the dev server)')
 
 
 def test_long_pointer_values_are_cut_in_place() -> None:
