@@ -46,6 +46,8 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "exec": Entry("exec", "Run a command as the agent: take its lease, keep it, release it", ACT),
+    "run": Entry("run", "Run a command as a step that happens once", ACT),
     "completions": Entry("completions", "Print the completion script of a shell", KEEP),
     "help": Entry("help", "Explain a command, or the exit codes", KEEP),
 }

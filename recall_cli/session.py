@@ -82,6 +82,38 @@ def write(here: Globals, agent: str, work: Callable[[Agent], T], *, needs_lease:
         return once(backend, agent, work)
 
 
+@contextmanager
+def working(here: Globals, agent_id: str) -> Iterator[tuple[SqliteBackend, Callable[[float], Agent]]]:
+    """The store, and what gets the agent's lease for as long as the block lasts.
+
+    That is the session's (RECALL_LEASE), or one taken for the block, waiting up
+    to the given seconds for another holder. It is renewed in the background,
+    so whoever forks does it first.
+    """
+    from store.access import exported
+    from store.client import patiently
+    from store.keeper import Keeper
+    from store.lease import DEFAULT_TTL_MS
+
+    token = os.environ.get("RECALL_LEASE", "")
+    own: list[Agent] = []
+    with writing(here) as backend:
+
+        def take(wait: float) -> Agent:
+            if token:
+                return exported(backend, agent_id, token, background=True)
+            keeper = Keeper(backend, agent_id, ttl_ms=DEFAULT_TTL_MS)
+            patiently(keeper.acquire, wait)
+            own.append(Agent(backend, agent_id, keeper))
+            return own[0]
+
+        try:
+            yield backend, take
+        finally:
+            for agent in own:
+                agent.release()
+
+
 def operate(here: Globals, agent: str, work: Callable[[Agent], T]) -> T:
     """Do an operator's ``work`` on an agent that exists, beside whoever acts for it."""
     from store.access import beside

@@ -32,8 +32,11 @@ def once(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: st
         keeper.release()
 
 
-def exported(backend: Backend, agent: str, token: str) -> Agent:
+def exported(backend: Backend, agent: str, token: str, *, background: bool = False) -> Agent:
     """The agent as the shell session works on it whose token this is; each write renews its lease.
+
+    Args:
+        background: renew it in a thread too, for a process that runs for long.
 
     Raises:
         TokenMismatch: the token is of another store or agent.
@@ -45,7 +48,10 @@ def exported(backend: Backend, agent: str, token: str) -> Agent:
     if lease.incarnation == fence.incarnation and lease.epoch > fence.epoch:
         # Its holder let the lease lapse and took it again, with nobody in between: still the same actor.
         fence = lease.fence
-    return Agent(backend, agent, Keeper.adopt(backend, fence, renew=True))
+    keeper = Keeper.adopt(backend, fence, renew=True)
+    if background:
+        keeper.renew_in_background(lease.ttl_ms)
+    return Agent(backend, agent, keeper)
 
 
 def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "") -> T:

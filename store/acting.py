@@ -59,7 +59,6 @@ class ActionOperations(Writer):
         text = check_text("args", json_value("args", args), limit=BLOB_LIMIT)
         step = checks.check_name("step", step) if step else ""
         run = checks.check_run(run)
-        digest = rules.args_digest(text)
         kept: list[Action] = []
 
         def attempt() -> Drafts:
@@ -83,7 +82,7 @@ class ActionOperations(Writer):
                 drafts.append(Draft(TOOL, {"class": class_}, name=tool))
             if step:
                 step_name = f"{run}/{step}"
-                last, lsn = self._same_call(step_name, step, tool, class_, digest)
+                last, lsn = self._same_call(step_name, step, tool, class_, text)
                 expected.append(Expect(STEP, lsn, name=step_name))
                 if last is not None:
                     verdict = rules.next_of_step(self.id, last, mine=self._is_mine(last), retry_failed=retry_failed)
@@ -95,7 +94,7 @@ class ActionOperations(Writer):
                     if last.open:
                         drafts += self._abandoning(last, expected)
                     action = replace(action, key=last.key if class_ == "idempotent" else action.key, retry_of=last.seq)
-                drafts.append(Draft(STEP, {"action": action.seq, "args": digest}, name=step_name))
+                drafts.append(Draft(STEP, {"action": action.seq, "args": rules.args_digest(text)}, name=step_name))
             kept_args, ref, spilled = self._place_text(text, f"act-{action.seq}-args", tool)
             action = replace(action, args=kept_args, args_ref=ref)
             drafts += [*spilled, Draft(ACTION, action.body(), seq=action.seq)]
@@ -112,11 +111,11 @@ class ActionOperations(Writer):
         """The class that a tool was last used with, "" before the first use."""
         return self.view.tool_class(tool)
 
-    def _same_call(self, name: str, step: str, tool: str, class_: str, digest: str) -> tuple[Action | None, int]:
+    def _same_call(self, name: str, step: str, tool: str, class_: str, text: str) -> tuple[Action | None, int]:
         last, body, lsn = self.view.step_record(name)
         if last is not None:
             was = str(body.get("args", ""))
-            rules.check_same_call(step, last, tool=tool, class_=class_, digest=digest, last_digest=was)
+            rules.check_same_call(step, last, tool=tool, class_=class_, args=text, last_digest=was)
             self._check_command_gone(last)
         return last, lsn
 

@@ -36,6 +36,11 @@ _RUN = "run-"
 _OPENING_BYTES = 400  # of a turn whose whole content became an output
 
 
+def is_own_run(name: str) -> bool:
+    """Whether a run's name is one that ``begin_run`` may give."""
+    return name.startswith(_RUN) and name.removeprefix(_RUN).isdigit()
+
+
 @dataclass(frozen=True)
 class Context:
     """What a process resumes from.
@@ -104,6 +109,15 @@ class Agent(ActionOperations):
     def epoch(self) -> int:
         """The epoch that it writes under, 0 without a lease."""
         return self._keeper.epoch
+
+    @property
+    def token(self) -> str:
+        """What a child process needs to write under this lease: RECALL_LEASE.
+
+        Raises:
+            LeaseNotHeld, LeaseLost.
+        """
+        return self._keeper.fence.token(self._backend.store_id)
 
     @property
     def context(self) -> Context:
