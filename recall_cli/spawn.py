@@ -287,34 +287,27 @@ class Child:
 def guard(group: int) -> Callable[[], None]:
     """Kill a process group when this process dies, however it dies.
 
-    A second process waits for the end of a pipe that only this one holds open.
+    A shell of its own session waits for the end of a pipe that only this
+    process holds open. It does not look like this process, so that what kills
+    one by its name does not kill the other.
 
     Returns:
         what calls it off.
     """
-    watch, alive = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setsid()
-            os.close(alive)
-            for number in (*PASSED_ON, signal.SIGTERM, signal.SIGTSTP):
-                signal.signal(number, signal.SIG_IGN)
-            # A reader of our output must not wait for the guard, nor a lock be kept by it.
-            os.closerange(0, watch)
-            os.closerange(watch + 1, 65536)
-            if os.read(watch, 1) == b"":
-                os.killpg(group, signal.SIGKILL)
-        finally:
-            os._exit(0)
-    os.close(watch)
+    import subprocess
+
+    script = 'trap "" HUP INT QUIT TERM; read -r off || kill -KILL "-$0"'
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", script, str(group)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
     def call_off() -> None:
-        with suppress(OSError):
-            os.write(alive, b".")
-        os.close(alive)
-        with suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+        with suppress(BrokenPipeError):
+            process.communicate(b"off\n")
 
     return call_off
 
