@@ -73,7 +73,9 @@ class ActionOperations(Writer):
                 started_at=self._now(),
             )
             drafts: list[Draft] = []
-            expected = [Expect(ACTION, 0, seq=action.seq)]
+            # Named by its number in an output's ref or by a step, it must get just that number; else any will do.
+            numbered = bool(step) or self._is_large(text)
+            expected = [Expect(ACTION, 0, seq=action.seq)] if numbered else []
             if step:
                 step_name = f"{run}/{step}"
                 last, lsn = self._last_of_step(step_name, step, tool, class_, digest)
@@ -91,7 +93,7 @@ class ActionOperations(Writer):
                 drafts.append(Draft(STEP, {"action": action.seq, "args": digest}, name=step_name))
             kept_args, ref, spilled = self._place_text(text, f"act-{action.seq}-args", tool)
             action = replace(action, args=kept_args, args_ref=ref)
-            drafts += [*spilled, Draft(ACTION, action.body(), seq=action.seq)]
+            drafts += [*spilled, Draft(ACTION, action.body(), seq=action.seq if numbered else NEXT)]
             return drafts, expected
 
         records = self._append(attempt)
@@ -242,20 +244,27 @@ class ActionOperations(Writer):
         settled: list[Action] = []
         now = self._now()
         for batch in _batches(self.view.pending(), _SETTLE_BATCH):
-            drafts, expected = [], []
-            for action in batch:
-                after = rules.after_takeover(action) if action.incarnation != self._keeper.incarnation else None
-                if after is None:
-                    continue
-                after = after if after.open else replace(after, ended_at=now)
-                _, record = self.view.action_record(action.seq)
-                drafts.append(Draft(ACTION, after.body(), seq=after.seq))
-                expected.append(Expect(ACTION, record.lsn, seq=after.seq))
-                settled.append(after)
-            if drafts:
-                made = (drafts, expected)
-                self._append(lambda made=made: made)  # type: ignore[misc]
+            seqs = [action.seq for action in batch if self._interrupted(action) is not None]
+            done: list[Action] = []
+
+            def attempt(seqs: list[int] = seqs, done: list[Action] = done) -> Drafts:
+                done.clear()
+                drafts, expected = [], []
+                for seq in seqs:
+                    action, record = self.view.action_record(seq)  # again: an operator may have closed it meanwhile
+                    after = self._interrupted(action)
+                    if after is not None:
+                        done.append(after if after.open else replace(after, ended_at=now))
+                        drafts.append(Draft(ACTION, done[-1].body(), seq=seq))
+                        expected.append(Expect(ACTION, record.lsn, seq=seq))
+                return drafts, expected
+
+            self._append(attempt)
+            settled += done
         return settled
+
+    def _interrupted(self, action: Action) -> Action | None:
+        return rules.after_takeover(action) if action.incarnation != self._keeper.incarnation else None
 
     def reconcile(self, resolver: Resolver | None = None, *, timeout: float | None = None) -> ReconcileReport:
         """Ask what became of the interrupted actions, oldest first, and settle them accordingly.
@@ -290,6 +299,9 @@ class ActionOperations(Writer):
                 after = self._end(action.seq, end or ActionEnd("unknown"), turn="settled after a crash")
             except ActionClosed:  # by an operator, while the resolver was asking
                 after = self.view.action(action.seq)
+            except InvalidInput as refused:  # no outcome that can be stored
+                failed.append((action, refused))
+                after = action
             (left if after.open else closed).append(after)
         report = ReconcileReport(tuple(closed), tuple(left))
         if failed:

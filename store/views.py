@@ -29,6 +29,7 @@ from store.records import (
     WorkingState,
     tokens_of,
 )
+from store.text import quoted
 
 T = TypeVar("T")
 Read = Callable[[Record, FetchBlob | None], T]
@@ -103,7 +104,7 @@ class View:
         """An output with its content. Raises NotFound, BadRecord."""
         record = self.backend.newest(self.agent, OUTPUT, name=ref, at=self.at)
         if record is None:
-            raise NotFound(what="output", name=ref)
+            raise NotFound(what="output", name=quoted(ref))
         return self.read(record, Output.read)
 
     # -- actions ------------------------------------------------------------------------
