@@ -179,17 +179,17 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_killed_at_any_call_a_write_is_whole_or_absent(operation: str, prepared: Path, tmp_path: Path) -> None:
+def test_killed_at_any_call_a_write_is_whole_or_absent(operation: str, prepared: Path, memory: Path) -> None:
     """Wherever SIGKILL strikes: all of the write or none, what was acknowledged is there, the next one takes over."""
 
     def fresh(name: str) -> Path:
-        place = tmp_path / name
+        place = memory / name
         if operation != "create":
             shutil.copytree(prepared, place)
         return place
 
     first = fresh("traced")
-    listed = run_victim(first, operation, trace=tmp_path / "trace")
+    listed = run_victim(first, operation, trace=memory / "trace")
     assert listed.acknowledged
     everything = len(verified(first)["victim"])
     nothing = everything - OPERATIONS[operation]
@@ -228,13 +228,13 @@ def test_killed_at_any_call_a_write_is_whole_or_absent(operation: str, prepared:
         assert outcomes == {True, False}, "the kills did not straddle the commit"
 
 
-def test_killed_while_setting_aside_the_log_is_the_old_or_the_new_one(prepared: Path, tmp_path: Path) -> None:
+def test_killed_while_setting_aside_the_log_is_the_old_or_the_new_one(prepared: Path, memory: Path) -> None:
     """A switch of branches happens whole or not at all, and no record is gone either way."""
-    shutil.copytree(prepared, tmp_path / "traced")
-    listed = run_victim(tmp_path / "traced", "aside", trace=tmp_path / "trace")
+    shutil.copytree(prepared, memory / "traced")
+    listed = run_victim(memory / "traced", "aside", trace=memory / "trace")
     seen = set()
     for number, (name, nth) in enumerate(points(listed.trace)):
-        place = tmp_path / f"killed-{number}"
+        place = memory / f"killed-{number}"
         shutil.copytree(prepared, place)
         run_victim(place, "aside", f"{name}:signal=SIGKILL:when={nth}")
         after = SqliteBackend(place)
@@ -248,7 +248,7 @@ def test_killed_while_setting_aside_the_log_is_the_old_or_the_new_one(prepared: 
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "pwrite64"])
-def test_an_io_error_at_any_call_fails_closed(call: str, prepared: Path, tmp_path: Path) -> None:
+def test_an_io_error_at_any_call_fails_closed(call: str, prepared: Path, memory: Path) -> None:
     """When the disk refuses a write or a sync, begin raises one of our errors, and the store goes on afterwards."""
     script = """
 import os, sys
@@ -271,16 +271,16 @@ except (Unavailable, Corrupt) as problem:
     os.write(1, b" later")
 os._exit(0)
 """
-    shutil.copytree(prepared, tmp_path / "traced")
+    shutil.copytree(prepared, memory / "traced")
     command = [sys.executable, "-S", "-c", script]
-    trace = tmp_path / "trace"
-    listing = [*TRACED, str(trace), "-e", f"trace={call},write", *command, str(tmp_path / "traced")]
+    trace = memory / "trace"
+    listing = [*TRACED, str(trace), "-e", f"trace={call},write", *command, str(memory / "traced")]
     subprocess.run(listing, env=ENVIRONMENT, check=True, capture_output=True, timeout=60)
     refused = 0
     for number, (name, nth) in enumerate(points(trace.read_text())):
         if name != call or (number % 3 and call == "pwrite64"):
             continue
-        place = tmp_path / f"failing-{number}"
+        place = memory / f"failing-{number}"
         shutil.copytree(prepared, place)
         injecting = [*TRACED, "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:error=EIO:when={nth}"]
         done = subprocess.run(
