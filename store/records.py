@@ -101,7 +101,7 @@ class Record:
             for name, (blob, _size, form) in moved.items():
                 text = fetch(blob).decode()
                 body[name] = text if form == "text" else json.loads(text)
-        except (LookupError, ValueError, TypeError, AttributeError) as problem:
+        except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as problem:
             raise self.bad(f"a blob of it cannot be read ({problem})") from None
         return body
 

@@ -32,6 +32,7 @@ from store.records import (
     tokens_of,
 )
 from store.running import still_running
+from store.text import quoted
 
 T = TypeVar("T")
 Read = Callable[[Record, FetchBlob | None], T]
@@ -107,7 +108,7 @@ class View:
         """An output with its content. Raises NotFound, BadRecord."""
         record = self.backend.newest(self.agent, OUTPUT, name=ref, at=self.at)
         if record is None:
-            raise NotFound(what="output", name=ref)
+            raise NotFound(what="output", name=quoted(ref))
         return self.read(record, Output.read)
 
     # -- actions ------------------------------------------------------------------------
