@@ -52,6 +52,10 @@ NEWEST = f"SELECT {RECORD} {_JOIN} WHERE h.agent = ? AND h.kind = ? AND h.seq = 
 TAIL = (
     f"SELECT {RECORD} {_JOIN} WHERE h.agent = ? AND h.kind = ? AND h.seq < ? AND h.lsn <= ? ORDER BY h.seq DESC LIMIT ?"
 )
+KEYS = (
+    f"SELECT {RECORD} {_JOIN} WHERE h.agent = ? AND (h.kind, h.seq, h.name) > (?, ?, ?) "
+    "ORDER BY h.kind, h.seq, h.name LIMIT ?"
+)
 IN_FORCE = (
     f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND h.agent = ? AND h.seq > ? ORDER BY h.seq LIMIT ?"
 )
@@ -60,7 +64,8 @@ IN_FORCE_ALL = (
     "ORDER BY h.agent, h.seq LIMIT ?"
 )
 IN_FORCE_NEWEST = (
-    f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND h.agent = ? ORDER BY h.seq DESC, h.lsn DESC LIMIT ?"
+    f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND h.agent = ? AND h.lsn < ? "
+    "ORDER BY h.seq DESC, h.lsn DESC LIMIT ?"
 )
 IN_FORCE_COUNT = "SELECT count(*) FROM heads WHERE open = 1 AND kind = ? AND agent = ?"
 
