@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from recall_cli.render import Column
+from recall_cli.render import Column, Out
 from recall_cli.values import age, duration
 from store.backend import Backend
 from store.clock import Instant, parse_rfc3339, rfc3339
 from store.errors import BadRecord, InvalidInput
 from store.lease import Lease
 from store.process import provably_dead, this_process
-from store.records import ACTION, LEASE, LIFECYCLE, OUTPUT, POINTER, STEP, TURN, WORKING_STATE, Record
+from store.records import ACTION, LEASE, LIFECYCLE, OUTPUT, POINTER, STEP, TURN, WORKING_STATE, Record, in_seconds
 from store.text import check_count, cut, neutral, neutral_line, quoted
 
 SUMMARY_BYTES = 160
@@ -74,6 +74,11 @@ def age_of(at: str, now: Instant) -> str:
     return "" if seconds is None else age(seconds)
 
 
+def time_column(out: Out, key: str, title: str = "") -> Column:
+    """A time: exact in a pipe, in seconds on a terminal."""
+    return Column(key, title=title, show=in_seconds if out.terminal else None, keep=True)
+
+
 # -- agents ----------------------------------------------------------------------------------
 
 
@@ -105,13 +110,15 @@ def every_lease(backend: Backend) -> Iterator[Lease]:
 # -- records in one line -----------------------------------------------------------------------
 
 
-LOG_COLUMNS = (
-    Column("lsn", right=True, keep=True),
-    Column("at", keep=True),
-    Column("epoch", right=True, keep=True),
-    Column("key", keep=True),
-    Column("summary"),
-)
+def log_columns(out: Out) -> list[Column]:
+    """The columns of a log."""
+    return [
+        Column("lsn", right=True, keep=True),
+        time_column(out, "at"),
+        Column("epoch", right=True, keep=True),
+        Column("key", keep=True),
+        Column("summary"),
+    ]
 
 
 def log_row(record: Record) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
 from itertools import islice
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
@@ -36,6 +37,7 @@ app = Noun("List, show, begin, end and settle actions.", default="list")
 STYLES = {"done": "green", "failed": "red", "unknown": "yellow", "started": "cyan", "abandoned": "dim"}
 _AROUND = 3  # records of the log shown before and after
 _PAGE = 50
+_WIDE = 140  # columns of a terminal that has room for a key of 32 digits
 
 
 class Status(str, Enum):
@@ -123,22 +125,26 @@ def list_actions(
                 row = as_row(each, action)
                 yield row if here.out.structured else row | _for_people(action, now)
 
-        here.out.table(_COLUMNS, rows(), empty="no actions")
+        here.out.table(_columns(here.out.terminal), rows(), empty="no actions")
     if fail_if_any and count:
         raise typer.Exit(Exit.UNSETTLED)
 
 
-_COLUMNS = (
-    Column("agent", keep=True),
-    Column("seq", right=True, keep=True),
-    Column("status", keep=True, style=lambda status: STYLES.get(status, "")),
-    Column("class", keep=True),
-    Column("tool"),
-    Column("step"),
-    Column("age", keep=True),
-    Column("key"),
-    Column("args"),
-)
+def _columns(terminal: bool) -> list[Column]:
+    columns = [
+        Column("agent"),
+        Column("seq", right=True, keep=True),
+        Column("status", keep=True, style=lambda status: STYLES.get(status, "")),
+        Column("class", keep=True),
+        Column("tool"),
+        Column("step"),
+        Column("age", keep=True),
+        Column("key", keep=True),
+        Column("args"),
+    ]
+    if terminal and get_terminal_size().columns < _WIDE:
+        columns = [column for column in columns if column.key != "key"]  # `actions show` has it
+    return columns
 
 
 def as_row(agent: str, action: Action) -> dict[str, Any]:

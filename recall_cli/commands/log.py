@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from recall_cli.exits import READS
-from recall_cli.look import LOG_COLUMNS, Limit, check_limit, log_row, moment
+from recall_cli.look import Limit, check_limit, log_columns, log_row, moment
 from recall_cli.options import AgentArgument, Globals, Verbs
 from recall_cli.session import reading, require
 from store.backend import Backend
@@ -57,9 +57,9 @@ def log(
         last = backend.counters(agent).lsn
         if most is not None:
             first = _start(backend, agent, kind, first, last, most)
-        here.out.table(LOG_COLUMNS, _rows(backend, agent, kind, first, last), live=follow)
+        here.out.table(log_columns(here.out), _rows(backend, agent, kind, first, last), live=follow)
     if follow:
-        here.out.table(LOG_COLUMNS, _follow(here, agent, kind, last), live=True)
+        here.out.table(log_columns(here.out), _follow(here, agent, kind, last), live=True)
 
 
 def _rows(backend: Backend, agent: str, kind: str, first: int, last: int) -> Iterator[dict[str, Any]]:

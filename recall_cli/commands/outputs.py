@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from recall_cli.exits import READS
-from recall_cli.look import Limit, check_limit
+from recall_cli.look import Limit, check_limit, time_column
 from recall_cli.options import AgentArgument, AgentOption, Globals, Noun
 from recall_cli.render import Column
 from recall_cli.session import viewing
@@ -37,7 +37,7 @@ def list_outputs(
         Column("ref", keep=True),
         Column("tool"),
         Column("tokens", right=True, keep=True),
-        Column("at", keep=True),
+        time_column(here.out, "at"),
         Column("summary"),
     ]
     with viewing(here, agent) as view:

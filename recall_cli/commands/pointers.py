@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from recall_cli.exits import READS
-from recall_cli.look import Limit, check_limit
+from recall_cli.look import Limit, check_limit, time_column
 from recall_cli.options import AgentArgument, Globals, Noun
 from recall_cli.render import Column
 from recall_cli.session import viewing
@@ -32,7 +32,7 @@ def list_pointers(
         Column("type", keep=True),
         Column("fields"),
         Column("note"),
-        Column("at"),
+        time_column(here.out, "at"),
     ]
     with viewing(here, agent) as view:
         pointers = view.each(view.newest_of(POINTER), Pointer.read)

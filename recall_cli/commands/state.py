@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from recall_cli.exits import READS
-from recall_cli.look import Limit, check_limit, labelled
+from recall_cli.look import Limit, check_limit, labelled, time_column
 from recall_cli.options import AgentArgument, AgentOption, Globals, Noun
 from recall_cli.render import Column
 from recall_cli.session import viewing
@@ -66,7 +66,7 @@ def history(
     most = check_limit(limit)
     columns = [
         Column("version", right=True, keep=True),
-        Column("updated_at", title="WRITTEN", keep=True),
+        time_column(here.out, "updated_at", "WRITTEN"),
         Column("step", right=True, keep=True),
         Column("milestone"),
         Column("progress"),
