@@ -33,13 +33,19 @@ def test_the_example_of_the_specification_to_the_letter(run_recall: Run, directo
     assert (ended.code, ended.err) == (0, "")
     assert shown.splitlines() == [
         f'billing-migrator:ws:head   {{"record":"working_state_head","epoch":"1","body":"{newest}"}}',
-        f'billing-migrator:ws:1      {{"record":"working_state","seq":"1","epoch":"1","body":"{first}'
-        r'\"version\":1,\"updated_at\":\"TIME\"}"}',
+        (
+            f'billing-migrator:ws:1      {{"record":"working_state","seq":"1","epoch":"1","body":"{first}'
+            r'\"version\":1,\"updated_at\":\"TIME\"}"}'
+        ),
         f'billing-migrator:ws:2      {{"record":"working_state","seq":"2","epoch":"1","body":"{newest}"}}',
-        r'billing-migrator:turn:1    {"record":"turn","seq":"1","epoch":"1","body":"{\"role\":\"assistant\",'
-        r'\"content\":\"12 call sites found; migrating api/checkout.py first.\"}"}',
-        r'billing-migrator:ptr:wip   {"record":"pointer","name":"wip","epoch":"1","body":"{\"type\":\"git_ref\",'
-        r'\"fields\":{\"repo\":\"github.com/acme/billing\",\"branch\":\"agent/wip\"}}"}',
+        (
+            r'billing-migrator:turn:1    {"record":"turn","seq":"1","epoch":"1","body":"{\"role\":\"assistant\",'
+            r'\"content\":\"12 call sites found; migrating api/checkout.py first.\"}"}'
+        ),
+        (
+            r'billing-migrator:ptr:wip   {"record":"pointer","name":"wip","epoch":"1","body":"{\"type\":\"git_ref\",'
+            r'\"fields\":{\"repo\":\"github.com/acme/billing\",\"branch\":\"agent/wip\"}}"}'
+        ),
     ]
 
 

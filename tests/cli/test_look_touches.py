@@ -81,6 +81,9 @@ def test_a_read_only_directory_is_enough(
     with_variables = {**environment, "RECALL_DIR": str(directory)}
     os.chmod(directory, 0o555)
     try:
+        if with_wal:
+            done = _read_only(directory, [str(COMMAND), "turns", "list", "other"], with_variables)
+            assert "only in the log" in done.stdout
         for look, wanted in zip(LOOKS, expected, strict=True):
             done = _read_only(directory, [str(COMMAND), *look, "--jsonl"], with_variables)
             assert (done.returncode, done.stderr) == (0, ""), look
