@@ -60,10 +60,10 @@ class AsyncAgent:
     def _awaited(
         method: Callable[Concatenate[Agent, P], T],
     ) -> Callable[Concatenate[AsyncAgent, P], Coroutine[Any, Any, T]]:
+        @functools.wraps(method)
         async def call(self: AsyncAgent, /, *args: P.args, **kwargs: P.kwargs) -> T:
             return await _in(self._worker, functools.partial(method, self.agent, *args, **kwargs))
 
-        functools.update_wrapper(call, method)
         return call
 
     acquire = _awaited(Agent.acquire)
@@ -92,12 +92,12 @@ class AsyncAgent:
 def _resuming(
     method: Callable[Concatenate[Client, P], Agent],
 ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, AsyncAgent]]:
+    @functools.wraps(method)
     async def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncAgent:
         client = await self.opened()
         agent = await _in(self._worker, functools.partial(method, client, *args, **kwargs))
         return AsyncAgent(agent, self._worker)
 
-    functools.update_wrapper(call, method)
     return call
 
 

@@ -29,6 +29,7 @@ from recall_cli.values import duration
 from store.backend import Backend
 from store.clock import Instant
 from store.records import ACTION, OPEN_STATUSES, Action, Record, plain
+from store.running import still_running
 from store.text import check_agent, check_count
 from store.views import View
 
@@ -122,8 +123,8 @@ def list_actions(
             nonlocal count
             fitting = ((each, action) for each, action in found if fits(action, now))
             for count, (each, action) in enumerate(islice(fitting, rows_at_most), 1):  # noqa: B007 (counted for the exit)
-                row = as_row(each, action)
-                yield row if here.out.structured else row | _for_people(action, now)
+                row = as_row(each, action, str(here.directory))
+                yield row if here.out.structured else row | _for_people(row, now)
 
         here.out.table(_columns(here.out.terminal), rows(), empty="no actions")
     if fail_if_any and count:
@@ -134,7 +135,7 @@ def _columns(terminal: bool) -> list[Column]:
     columns = [
         Column("agent"),
         Column("seq", right=True, keep=True),
-        Column("status", keep=True, style=lambda status: STYLES.get(status, "")),
+        Column("status", keep=True, style=lambda status: STYLES.get(status.split()[0], "")),
         Column("class", keep=True),
         Column("tool"),
         Column("step"),
@@ -147,14 +148,19 @@ def _columns(terminal: bool) -> list[Column]:
     return columns
 
 
-def as_row(agent: str, action: Action) -> dict[str, Any]:
+def as_row(agent: str, action: Action, directory: str) -> dict[str, Any]:
     """An action for programs. Its owner's incarnation, half of a fencing token, stays out."""
-    return {"agent": agent, **plain(action, without=("incarnation",))}
+    running = still_running(directory, action)
+    return {"agent": agent, **plain(action, without=("incarnation",)), "still_running": running or None}
 
 
-def _for_people(action: Action, now: Instant) -> dict[str, Any]:
-    args = f"(in output {action.args_ref})" if action.args_ref else action.args
-    return {"age": age_of(action.started_at, now), "args": args}
+def _for_people(row: dict[str, Any], now: Instant) -> dict[str, Any]:
+    args = f"(in output {row['args_ref']})" if row["args_ref"] else row["args"]
+    return {"status": _status(row), "age": age_of(row["started_at"], now), "args": args}
+
+
+def _status(row: dict[str, Any]) -> str:
+    return f"{row['status']} (still running as {row['still_running']})" if row["still_running"] else row["status"]
 
 
 def _all(backend: Backend, agent: str) -> Iterator[tuple[str, Action]]:
@@ -198,7 +204,7 @@ def details(view: View, seq: int) -> dict[str, Any]:
     )
     records = view.backend.history(view.agent, ACTION, seq=seq)
     return {
-        **as_row(view.agent, whole),
+        **as_row(view.agent, whole, view.backend.directory),
         "versions": [_version(record, view) for record in records],
         "around": [log_row(record) for record in _around(view, records)],
     }
@@ -224,7 +230,7 @@ def _shown(found: dict[str, Any], now: Instant) -> Iterator[str]:
     yield from labelled(
         (
             ("action", f"{found['seq']} of {found['agent']}"),
-            ("status", found["status"]),
+            ("status", _status(found)),
             ("tool", found["tool"]),
             ("class", found["class"]),
             ("key", found["key"]),

@@ -12,13 +12,13 @@ from recall_cli.exits import READS
 from recall_cli.options import AgentArgument, Globals, Verbs
 from recall_cli.session import viewing
 from store.errors import BadRecord
-from store.records import ACTION, LEASE, LIFECYCLE, OUTPUT, POINTER, STEP, TURN, WORKING_STATE, Record
+from store.records import ACTION, LEASE, LIFECYCLE, OUTPUT, POINTER, RUN, STEP, TOOL, TURN, WORKING_STATE, Record
 from store.text import json_for_display
 from store.views import View
 
 app = Verbs()
 
-_ORDER = (WORKING_STATE, TURN, POINTER, OUTPUT, ACTION, STEP, LIFECYCLE)
+_ORDER = (WORKING_STATE, TURN, POINTER, OUTPUT, ACTION, STEP, TOOL, RUN, LIFECYCLE)
 
 
 @app.verb("records", exits=READS)

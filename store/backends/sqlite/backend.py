@@ -306,6 +306,12 @@ class SqliteBackend(Reader):
             if self._way is not None:
                 self._way.discard()
 
+    def __enter__(self) -> SqliteBackend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __del__(self) -> None:
         if hasattr(self, "_closed"):
             self.close()
