@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from recall_cli.options import Globals
-from store.agent import Agent
 from store.backends.sqlite import SqliteBackend
 from store.errors import LeaseNotHeld, NotFound
 from store.text import check_agent
 from store.views import View
+
+if TYPE_CHECKING:
+    from store.agent import Agent
 
 T = TypeVar("T")
 

@@ -18,16 +18,25 @@ T = TypeVar("T")
 _TRIES = 5
 
 
-def once(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "") -> T:
+def once(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "", archived: bool = False) -> T:
     """Take the lease, do ``work``, release.
+
+    Args:
+        archived: whether an archived agent may be written to.
 
     Raises:
         LeaseHeld: somebody acts for the agent.
+        AgentArchived: it was ended.
     """
     keeper = Keeper(backend, agent, ttl_ms=DEFAULT_TTL_MS, holder=holder, background=False)
+    one = Agent(backend, agent, keeper)
+    if not archived:
+        one.refuse_archived()
     keeper.acquire()
     try:
-        return work(Agent(backend, agent, keeper))
+        if not archived:
+            one.refuse_archived()  # it may have been archived between the look and the lease
+        return work(one)
     finally:
         keeper.release()
 
@@ -64,7 +73,7 @@ def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: 
         lease = backend.lease(agent)
         try:
             if lease is None or not lease.live(backend.clock.now()):
-                return once(backend, agent, work, holder=holder)
+                return once(backend, agent, work, holder=holder, archived=True)
             return work(Agent(backend, agent, Keeper.adopt(backend, lease.fence, renew=False)))
         except (LeaseHeld, LeaseExpired, LeaseLost, LeaseNotHeld):
             if left == 1:  # the lease changed hands between our look and our write, each time

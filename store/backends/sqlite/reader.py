@@ -158,13 +158,17 @@ class Reader:
             return [each for each in then if each.seq > after[1]][:limit]
         return [rows.to_record(row) for row in found]
 
-    def in_force_newest(self, agent: str, kind: str, *, limit: int, at: int | None = None) -> tuple[list[Record], int]:
+    def in_force_newest(
+        self, agent: str, kind: str, *, limit: int, before: int | None = None, at: int | None = None
+    ) -> tuple[list[Record], int]:
+        top = before if before is not None else _EVERYTHING
         if at is not None:
             then = self._in_force_at(agent, kind, at)
-            return then[:limit], len(then)
+            return [each for each in then if each.lsn < top][:limit], len(then)
         with self.reading():
-            found = self._all(sql.IN_FORCE_NEWEST, (kind, agent, limit))
-            total = len(found) if len(found) < limit else self._all(sql.IN_FORCE_COUNT, (kind, agent))[0][0]
+            found = self._all(sql.IN_FORCE_NEWEST, (kind, agent, top, limit))
+            whole = before is None and len(found) < limit
+            total = len(found) if whole else self._all(sql.IN_FORCE_COUNT, (kind, agent))[0][0]
         return [rows.to_record(row) for row in found], total
 
     def _in_force_at(self, agent: str, kind: str, at: int) -> list[Record]:
@@ -172,6 +176,9 @@ class Reader:
 
     def _keys_at(self, agent: str, kind: str, at: int) -> list[Record]:
         return [rows.to_record(row) for row in self._all(sql.AT.format(path=self._on_path(agent)), (agent, kind, at))]
+
+    def keys(self, agent: str, *, after: tuple[str, int, str] = ("", 0, ""), limit: int) -> list[Record]:
+        return [rows.to_record(row) for row in self._all(sql.KEYS, (agent, *after, limit))]
 
     def history(self, agent: str, kind: str, *, seq: int = 0, name: str = "", limit: int = 1000) -> list[Record]:
         statement = sql.HISTORY.format(path=self._on_path(agent))
