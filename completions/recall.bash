@@ -3,6 +3,28 @@
 _recall_has() {
     case "$1" in
         'recall') return 0 ;;
+        'recall state') return 0 ;;
+        'recall state set') return 0 ;;
+        'recall turns') return 0 ;;
+        'recall turns add') return 0 ;;
+        'recall pointers') return 0 ;;
+        'recall pointers set') return 0 ;;
+        'recall pointers rm') return 0 ;;
+        'recall outputs') return 0 ;;
+        'recall outputs put') return 0 ;;
+        'recall actions') return 0 ;;
+        'recall actions begin') return 0 ;;
+        'recall actions end') return 0 ;;
+        'recall actions resolve') return 0 ;;
+        'recall actions amend') return 0 ;;
+        'recall actions retry') return 0 ;;
+        'recall resume') return 0 ;;
+        'recall acquire') return 0 ;;
+        'recall release') return 0 ;;
+        'recall lease') return 0 ;;
+        'recall lease show') return 0 ;;
+        'recall lease break') return 0 ;;
+        'recall milestone') return 0 ;;
         'recall completions') return 0 ;;
         'recall help') return 0 ;;
         *) return 1 ;;
@@ -12,9 +34,119 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='completions help'
+            words='state turns pointers outputs actions resume acquire release lease milestone completions help'
             options='--version --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
+            files= ;;
+        'recall state')
+            words='set'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall state set')
+            words=''
+            options='--agent -a --goal --plan --progress --focus --decision --question --notes --step --add-plan --add-decision --add-question --clear --json-fields --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --goal --plan --progress --focus --decision --question --notes --step --add-plan --add-decision --add-question --clear --json-fields --dir --backend'
+            files= ;;
+        'recall turns')
+            words='add'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall turns add')
+            words=''
+            options='--agent -a --role --name --message-id --brief --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --role --name --message-id --brief --dir --backend'
+            files= ;;
+        'recall pointers')
+            words='set rm'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall pointers set')
+            words=''
+            options='--agent -a --note --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --note --dir --backend'
+            files= ;;
+        'recall pointers rm')
+            words=''
+            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend'
+            files= ;;
+        'recall outputs')
+            words='put'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall outputs put')
+            words=''
+            options='--agent -a --ref --tool --summary --replace --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --ref --tool --summary --dir --backend'
+            files= ;;
+        'recall actions')
+            words='begin end resolve amend retry'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall actions begin')
+            words=''
+            options='--agent -a --tool --class --args --step --run --retry-failed --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --tool --class --args --step --run --dir --backend'
+            files= ;;
+        'recall actions end')
+            words=''
+            options='--agent -a --result --error --resolution --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --result --error --resolution --dir --backend'
+            files= ;;
+        'recall actions resolve')
+            words=''
+            options='--agent -a --reason --by --result --error --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --result --error --class --tool --older-than --status --text --dir --backend'
+            files= ;;
+        'recall actions amend')
+            words=''
+            options='--agent -a --note --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --note --dir --backend'
+            files= ;;
+        'recall actions retry')
+            words=''
+            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend'
+            files= ;;
+        'recall resume')
+            words=''
+            options='--ttl --wait --budget --holder --export --holder-pid --shell --briefing-file --dir --backend --json --jsonl --no-color -h --help'
+            valued='--ttl --wait --budget --holder --holder-pid --shell --briefing-file --dir --backend'
+            files= ;;
+        'recall acquire')
+            words=''
+            options='--agent -a --ttl --wait --holder --holder-pid --shell --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --ttl --wait --holder --holder-pid --shell --dir --backend'
+            files= ;;
+        'recall release')
+            words=''
+            options='--agent -a --quiet -q --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend'
+            files= ;;
+        'recall lease')
+            words='show break'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall lease show')
+            words=''
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall lease break')
+            words=''
+            options='--agent -a --reason --by --yes -y --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --dir --backend'
+            files= ;;
+        'recall milestone')
+            words=''
+            options='--agent -a --progress --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --progress --dir --backend'
             files= ;;
         'recall completions')
             words='bash zsh fish'
@@ -22,7 +154,7 @@ _recall_at() {
             valued='--dir --backend'
             files= ;;
         'recall help')
-            words='completions help exit-codes'
+            words='state turns pointers outputs actions resume acquire release lease milestone completions help exit-codes'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -33,6 +165,36 @@ _recall_value() {
     files= choices=
     case "$1 $2" in
         'recall --dir') files=1 ;;
+        'recall state --dir') files=1 ;;
+        'recall state set --clear') choices='goal plan progress focus decisions open_questions notes step' ;;
+        'recall state set --dir') files=1 ;;
+        'recall turns --dir') files=1 ;;
+        'recall turns add --role') choices='system user assistant tool' ;;
+        'recall turns add --dir') files=1 ;;
+        'recall pointers --dir') files=1 ;;
+        'recall pointers set --dir') files=1 ;;
+        'recall pointers rm --dir') files=1 ;;
+        'recall outputs --dir') files=1 ;;
+        'recall outputs put --dir') files=1 ;;
+        'recall actions --dir') files=1 ;;
+        'recall actions begin --class') choices='pure idempotent external' ;;
+        'recall actions begin --dir') files=1 ;;
+        'recall actions end --dir') files=1 ;;
+        'recall actions resolve --class') choices='pure idempotent external' ;;
+        'recall actions resolve --status') choices='started unknown' ;;
+        'recall actions resolve --dir') files=1 ;;
+        'recall actions amend --dir') files=1 ;;
+        'recall actions retry --dir') files=1 ;;
+        'recall resume --shell') choices='sh fish' ;;
+        'recall resume --briefing-file') files=1 ;;
+        'recall resume --dir') files=1 ;;
+        'recall acquire --shell') choices='sh fish' ;;
+        'recall acquire --dir') files=1 ;;
+        'recall release --dir') files=1 ;;
+        'recall lease --dir') files=1 ;;
+        'recall lease show --dir') files=1 ;;
+        'recall lease break --dir') files=1 ;;
+        'recall milestone --dir') files=1 ;;
         'recall completions --dir') files=1 ;;
         'recall help --dir') files=1 ;;
     esac

@@ -46,6 +46,16 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "state": Entry("state", "The working state: an agent's note to its next instance", LOOK),
+    "turns": Entry("turns", "The messages of an agent, verbatim", LOOK),
+    "pointers": Entry("pointers", "Where the pieces of an agent's work live", LOOK),
+    "outputs": Entry("outputs", "Large texts kept whole under a ref", LOOK),
+    "actions": Entry("actions", "The tool calls of an agent and what became of them", LOOK),
+    "resume": Entry("resume", "Resume an agent and print its briefing", ACT),
+    "acquire": Entry("resume", "Take an agent's lease for a shell session, without its briefing", ACT),
+    "release": Entry("resume", "Give the session's lease back", ACT),
+    "lease": Entry("lease", "Who may act for an agent", ACT),
+    "milestone": Entry("milestone", "Mark a durable point of an agent's work", ACT),
     "completions": Entry("completions", "Print the completion script of a shell", KEEP),
     "help": Entry("help", "Explain a command, or the exit codes", KEEP),
 }

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from store.agent import Agent
+from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.briefing import DEFAULT_BUDGET
 from store.clock import Clock, Random
@@ -118,7 +119,7 @@ class Client:
         self.backend.close()
 
 
-def take(agent: Agent, wait: float) -> None:
+def take(agent: Agent, wait: float) -> Acquired:
     """Acquire and settle, waiting up to ``wait`` seconds while somebody else holds the lease.
 
     Raises:
@@ -128,8 +129,7 @@ def take(agent: Agent, wait: float) -> None:
     pause = 0.05
     while True:
         try:
-            agent.take()
-            return
+            return agent.take()
         except LeaseHeld:
             left = deadline - time.monotonic()
             if left <= 0:
