@@ -13,6 +13,7 @@ from recall_cli.session import reading, require
 from recall_cli.values import age
 from store import checks
 from store.actions import ActionEnd
+from store.canonical import BLOB_LIMIT
 from store.clock import to_datetime
 from store.errors import BadRecord, Conflict, InvalidInput, NotFound
 from store.records import ACTION, LEASE, Action, Record
@@ -80,7 +81,7 @@ def _settle(here: Globals, view: View, action: Action, by: str) -> str:
         reason = _ask_text(out, "reason, how you know (empty: skip)?", checks.REASON_LIMIT)
         if not reason:
             return "skip"
-        what, limit = ("error", checks.ERROR_LIMIT) if choice == "failed" else ("result", checks.BLOB_LIMIT)
+        what, limit = ("error", checks.ERROR_LIMIT) if choice == "failed" else ("result", BLOB_LIMIT)
         told = "" if choice == "abandoned" else _ask_text(out, f"{what} (empty: none)?", limit)
         end = ActionEnd(choice, told if what == "result" else "", told if what == "error" else "", reason)
         try:

@@ -15,6 +15,7 @@ from recall_cli.values import duration, json_document
 from store import checks
 from store.actions import ActionEnd
 from store.agent import Agent
+from store.canonical import BLOB_LIMIT
 from store.errors import InvalidInput, NeedsSettling
 from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, Action
 from store.text import check_agent, check_text, json_value, quoted
@@ -217,7 +218,7 @@ def _ending(
     texts = [
         "" if given is None else check_text(field, read(field, given), limit=limit)
         for field, given, limit in (
-            ("--result", result, checks.BLOB_LIMIT),
+            ("--result", result, BLOB_LIMIT),
             ("--error", error, checks.ERROR_LIMIT),
             (option, resolution, checks.REASON_LIMIT),
         )
