@@ -16,9 +16,9 @@ from recall_cli.session import reading, require, writing
 from store.access import beside
 from store.actions import ActionEnd, already_closed
 from store.agent import Agent
-from store.backend import Backend
-from store.errors import ActionNotUnknown, BadRecord, Conflict, NotFound, RecallError
+from store.errors import ActionNotUnknown, BadRecord, Conflict, NotFound, RecallError, StillRunning
 from store.records import Action
+from store.running import still_running
 from store.text import quoted
 from store.views import View
 
@@ -89,17 +89,20 @@ def _plan(view: View, action: Action, end: ActionEnd, force: bool) -> Row:
     problem: RecallError | None = None
     if not action.open:
         problem = already_closed(action)
-    elif not force and running(view.backend, view.agent, action):
-        problem = ActionNotUnknown(seq=action.seq, epoch=action.epoch)
+    elif not force:
+        problem = perhaps_running(view, action)
     return _row(view.agent, action.seq, action, "refused" if problem else f"would be {end.status}", problem)
 
 
-def running(backend: Backend, agent: str, action: Action) -> bool:
-    """Whether the live lease's holder may be running it right now."""
-    lease = backend.lease(agent)
+def perhaps_running(view: View, action: Action) -> RecallError | None:
+    """Why settling it needs ``force``: its command lives, or the live lease's holder may be running it."""
+    alive = still_running(view.backend.directory, action)
+    if alive:
+        return StillRunning(seq=action.seq, tool=quoted(action.tool), process=alive)
+    lease = view.backend.lease(view.agent)
     if lease is None or action.status != "started" or action.incarnation != lease.incarnation:
-        return False
-    return lease.live(backend.clock.now())
+        return None
+    return ActionNotUnknown(seq=action.seq, epoch=lease.epoch) if lease.live(view.backend.clock.now()) else None
 
 
 def _row(agent: str, seq: int, action: Action | None, outcome: str, problem: RecallError | None) -> Row:
@@ -151,7 +154,7 @@ def _settle(here: Globals, rows: list[Row], end: ActionEnd, *, by: str, force: b
                     try:
                         each["action"] = it.resolve_action(each["seq"], end, by=by, force=force)
                         each["outcome"] = end.status
-                    except (Conflict, NotFound, BadRecord) as problem:
+                    except (Conflict, NotFound, BadRecord, StillRunning) as problem:
                         each["outcome"], each["problem"] = "refused", problem
 
             try:

@@ -8,19 +8,20 @@ from datetime import datetime
 from recall_cli.options import Globals
 from recall_cli.pending import Filter, age_of, args_of, pending
 from recall_cli.render import Out
-from recall_cli.resolving import running, settle_one
+from recall_cli.resolving import perhaps_running, settle_one
 from recall_cli.session import reading, require
 from recall_cli.values import age
 from store import checks
 from store.actions import ActionEnd
 from store.canonical import BLOB_LIMIT
 from store.clock import to_datetime
-from store.errors import BadRecord, Conflict, InvalidInput, NotFound
-from store.records import ACTION, LEASE, Action, Record
+from store.errors import BadRecord, Conflict, InvalidInput, NotFound, StillRunning
+from store.records import ACTION, LEASE, STEP, TOOL, TURN, Action, Record
 from store.text import check_text, cut, lines_of
 from store.views import View
 
 _AROUND = 3  # records shown before and after
+_LOOKED = 12  # records looked at for them
 _EXCERPT = 120  # bytes of each
 _ARGS_LINES = 40
 _CHOICES = {"d": "done", "f": "failed", "a": "abandoned", "s": "skip", "q": "quit"}
@@ -66,9 +67,9 @@ def _told(settled: int, seen: int) -> str:
 def _settle(here: Globals, view: View, action: Action, by: str) -> str:
     """Ask and settle: ``settled``, ``skip`` or ``quit``."""
     out = here.out
-    force = running(view.backend, view.agent, action)
-    if force:
-        out.message("it may be running right now: its epoch is the live one")
+    obstacle = perhaps_running(view, action)
+    if obstacle is not None:
+        out.message(obstacle.message)
     while True:
         answer = out.ask("[d]one [f]ailed [a]bandoned [s]kip [q]uit?", at_end="q").lower()
         choice = _CHOICES.get(answer[:1], "") if answer[:1] and _is_word(answer) else ""
@@ -76,7 +77,7 @@ def _settle(here: Globals, view: View, action: Action, by: str) -> str:
             return choice
         if not choice:
             continue
-        if force and not out.confirm("it may be running right now; settle it all the same?", yes=False):
+        if obstacle is not None and not out.confirm("it may be running right now; settle it all the same?", yes=False):
             return "skip"
         reason = _ask_text(out, "reason, how you know (empty: skip)?", checks.REASON_LIMIT)
         if not reason:
@@ -85,8 +86,8 @@ def _settle(here: Globals, view: View, action: Action, by: str) -> str:
         told = "" if choice == "abandoned" else _ask_text(out, f"{what} (empty: none)?", limit)
         end = ActionEnd(choice, told if what == "result" else "", told if what == "error" else "", reason)
         try:
-            after = settle_one(here, view.agent, action.seq, end, by=by, force=force)
-        except (Conflict, NotFound, BadRecord) as problem:
+            after = settle_one(here, view.agent, action.seq, end, by=by, force=obstacle is not None)
+        except (Conflict, NotFound, BadRecord, StillRunning) as problem:
             out.error(problem.code, problem.message, problem.hint)
             return "skip"
         out.message(f"action {after.seq} of {view.agent} is {after.status}, settled by {after.by}")
@@ -137,11 +138,27 @@ def _holder(view: View, epoch: int) -> str:
 
 
 def _around(view: View, action: Action) -> list[Record]:
-    first = view.backend.history(view.agent, ACTION, seq=action.seq, limit=1)
+    """What came just before it was started, its start, and what came just after."""
+    first = view.backend.history(view.agent, ACTION, seq=action.seq)
     at = first[0].lsn if first else 1
-    return list(view.backend.log(view.agent, after=max(0, at - _AROUND - 1), limit=2 * _AROUND + 1))
+    found = view.backend.log(view.agent, after=max(0, at - _LOOKED - 1), limit=2 * _LOOKED + 1)
+    told = [record for record in found if record.kind not in (STEP, TOOL)]
+    before = sum(record.lsn < at for record in told)
+    return told[max(0, before - _AROUND) : before + 1 + _AROUND]
 
 
 def _excerpt(record: Record) -> str:
-    text = cut(record.body, _EXCERPT)
-    return f"{record.key} {text}" + ("…" if text != record.body else "")
+    """A record as a person reads it in passing."""
+    try:
+        body = record.fields()
+    except BadRecord:
+        return f"{record.key} (cannot be read)"
+    if record.kind == TURN:
+        told = f"turn {record.seq}, {body.get('role')}: {body.get('content', '')}"
+    elif record.kind == ACTION:
+        told = f"action {record.seq}, {body.get('tool')}: {body.get('status')}"
+    elif record.kind == LEASE:
+        told = f"epoch {record.seq}, {body.get('holder')} ({body.get('reason')})"
+    else:
+        told = f"{record.key} {record.body}"
+    return told if len(told.encode("utf-8", "replace")) <= _EXCERPT else cut(told, _EXCERPT) + "…"
