@@ -55,8 +55,13 @@ COMMANDS: dict[str, Entry] = {
     "actions": Entry("actions", "List, show, begin, end and settle actions", LOOK),
     "log": Entry("log", "Print the log of an agent: the newest 50 records unless told otherwise", LOOK),
     "records": Entry("records", "Print the newest record of every key, as key and value", LOOK),
+    "resume": Entry("resume", "Resume an agent and print its briefing", ACT),
+    "acquire": Entry("resume", "Take an agent's lease for a shell session, without its briefing", ACT),
+    "release": Entry("resume", "Give the session's lease back", ACT),
     "exec": Entry("exec", "Run a command as the agent: take its lease, keep it, release it", ACT),
     "run": Entry("run", "Run a command as a step that happens once", ACT),
+    "lease": Entry("lease", "Who may act for an agent", ACT),
+    "milestone": Entry("milestone", "Mark a durable point of an agent's work", ACT),
     "completions": Entry("completions", "Print the completion script of a shell", KEEP),
     "help": Entry("help", "Explain a command, or the exit codes", KEEP),
 }

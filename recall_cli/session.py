@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from recall_cli.options import Globals
 from store.backends.sqlite import SqliteBackend
-from store.errors import LeaseNotHeld, NotFound
+from store.backends.sqlite.files import exists
+from store.errors import LeaseNotHeld, NotFound, TokenMismatch
 from store.text import check_agent
 from store.views import View
 
@@ -78,6 +79,8 @@ def write(here: Globals, agent: str, work: Callable[[Agent], T], *, needs_lease:
             why=f": {needs_lease}",
             hint=f'take one first: eval "$(recall resume {agent} --export --holder-pid $$)"',
         )
+    if token:
+        check_store_of_token(here)
     with writing(here) as backend:
         if token:
             return work(exported(backend, agent, token))
@@ -116,6 +119,13 @@ def working(here: Globals, agent_id: str) -> Iterator[tuple[SqliteBackend, Calla
                 agent.release()
 
 
+def check_store_of_token(here: Globals) -> None:
+    """Raise TokenMismatch if there is no store at all: a token never makes one."""
+    directory = os.path.abspath(here.directory)
+    if not exists(directory):
+        raise TokenMismatch(what="store", reason=f"there is none in {directory}")
+
+
 def operate(here: Globals, agent: str, work: Callable[[Agent], T]) -> T:
     """Do an operator's ``work`` on an agent that exists, beside whoever acts for it."""
     from store.access import beside
@@ -125,3 +135,16 @@ def operate(here: Globals, agent: str, work: Callable[[Agent], T]) -> T:
         require(backend, agent)
     with writing(here) as backend:
         return beside(backend, agent, work, holder=f"operator:{os.getpid()}")
+
+
+def operator() -> str:
+    """Who is at the keyboard: ``user@host``, for the log."""
+    import pwd
+
+    from store.process import host_name
+
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container without an entry for the number
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{host_name()}"

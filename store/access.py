@@ -1,4 +1,4 @@
-"""The three ways to write to an agent without resuming it.
+"""The ways to act on an agent without resuming it.
 
 Nothing here settles what was interrupted: only a resumption does.
 """
@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from store.agent import Agent
-from store.backend import Backend
+from store.backend import Acquired, Backend
 from store.errors import LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld, TokenMismatch
 from store.keeper import Keeper
-from store.lease import DEFAULT_TTL_MS, Fence
+from store.lease import DEFAULT_TTL_MS, Fence, LeaseRequest
+from store.process import this_process
 
 T = TypeVar("T")
 _TRIES = 5
@@ -79,3 +80,18 @@ def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: 
             if left == 1:  # the lease changed hands between our look and our write, each time
                 raise
     raise AssertionError("unreachable")
+
+
+def break_lease(backend: Backend, agent: str, *, by: str, why: str) -> Acquired:
+    """Take the lease from whoever has it, under a new epoch, and release it at once.
+
+    The old holder is fenced from then on; what it left open is settled by the
+    next resumption. ``by`` and ``why`` are kept in the log.
+    """
+    process = this_process()
+    incarnation = backend.random.hex(32)
+    holder = f"operator:{process.host}:{process.pid}"
+    request = LeaseRequest(agent, incarnation, holder, process, DEFAULT_TTL_MS, breaking=True, by=by, why=why)
+    acquired = backend.acquire(request)
+    backend.release(acquired.lease.fence)
+    return acquired

@@ -103,6 +103,8 @@ class ActionOperations(Writer):
             return drafts, expected
 
         records = self._append(attempt)
+        if kept and kept[0].open:
+            self._keeper.renew()  # nothing was appended that would have proved the lease
         return kept[0] if kept else self._read_action(records[-1])
 
     def last_of_step(self, step: str, run: str = "") -> Action | None:

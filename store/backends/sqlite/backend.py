@@ -20,7 +20,7 @@ from store.errors import BadRecord, InvalidInput, LeaseHeld, LeaseLost, RecallEr
 from store.lease import Fence, Lease, LeaseRequest, check_fence, takeover_reason
 from store.log import Sealed, seal
 from store.process import provably_dead
-from store.records import LEASE, Draft, Expect, Record
+from store.records import LEASE, Draft, Expect, Record, compact
 
 _CHECKPOINT_COMMITS = 250  # about 4 MB of WAL: rare enough to be cheap, often enough to stay small
 _CHECKPOINT_BYTES = 16 * 1024 * 1024
@@ -156,6 +156,7 @@ class SqliteBackend(Reader):
                 "reason": reason,
                 "holder": lease.holder,
                 "incarnation": lease.incarnation,
+                **compact({"by": request.by, "why": request.why}),
             }
             if previous and previous.lineage != lineage:
                 last, last_hash = self._last(request.agent, previous.branch)
