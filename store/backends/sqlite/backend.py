@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from store.backend import Acquired, Branch
 from store.backends.sqlite import files, rows, schema, sql
 from store.backends.sqlite.faults import translated
+from store.backends.sqlite.inspecting import Inspector
 from store.backends.sqlite.lock import WriteLock
-from store.backends.sqlite.reader import Reader
 from store.canonical import first_hash
 from store.clock import Clock, Instant, Random, SystemClock, SystemRandom, rfc3339
 from store.errors import BadRecord, InvalidInput, LeaseHeld, LeaseLost, RecallError, Stale
@@ -26,7 +26,7 @@ _CHECKPOINT_COMMITS = 250  # about 4 MB of WAL: rare enough to be cheap, often e
 _CHECKPOINT_BYTES = 16 * 1024 * 1024
 
 
-class SqliteBackend(Reader):
+class SqliteBackend(Inspector):
     """One handle to one store.
 
     Args:
