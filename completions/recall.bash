@@ -4,6 +4,12 @@ _recall_has() {
     case "$1" in
         'recall') return 0 ;;
         'recall verify') return 0 ;;
+        'recall export') return 0 ;;
+        'recall import') return 0 ;;
+        'recall aside') return 0 ;;
+        'recall aside list') return 0 ;;
+        'recall aside show') return 0 ;;
+        'recall aside export') return 0 ;;
         'recall completions') return 0 ;;
         'recall help') return 0 ;;
         *) return 1 ;;
@@ -13,7 +19,7 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='verify completions help'
+            words='verify export import aside completions help'
             options='--version --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -22,13 +28,43 @@ _recall_at() {
             options='--head --dir --backend --json --jsonl --no-color -h --help'
             valued='--head --dir --backend'
             files= ;;
+        'recall export')
+            words=''
+            options='--output -o --force --dir --backend --json --jsonl --no-color -h --help'
+            valued='--output -o --dir --backend'
+            files= ;;
+        'recall import')
+            words=''
+            options='--dry-run --dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files=1 ;;
+        'recall aside')
+            words='list show export'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall aside list')
+            words=''
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall aside show')
+            words=''
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall aside export')
+            words=''
+            options='--output -o --force --dir --backend --json --jsonl --no-color -h --help'
+            valued='--output -o --dir --backend'
+            files= ;;
         'recall completions')
             words='bash zsh fish'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
         'recall help')
-            words='verify completions help exit-codes'
+            words='verify export import aside completions help exit-codes'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -40,6 +76,16 @@ _recall_value() {
     case "$1 $2" in
         'recall --dir') files=1 ;;
         'recall verify --dir') files=1 ;;
+        'recall export --output') files=1 ;;
+        'recall export -o') files=1 ;;
+        'recall export --dir') files=1 ;;
+        'recall import --dir') files=1 ;;
+        'recall aside --dir') files=1 ;;
+        'recall aside list --dir') files=1 ;;
+        'recall aside show --dir') files=1 ;;
+        'recall aside export --output') files=1 ;;
+        'recall aside export -o') files=1 ;;
+        'recall aside export --dir') files=1 ;;
         'recall completions --dir') files=1 ;;
         'recall help --dir') files=1 ;;
     esac

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,9 +22,16 @@ from tests.keeping import Tamper, checked, fill, problems, set_aside, tampering
 LINEAGE = "ab" * 16
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("filled") / "store"
+    fill(directory)
+    return directory
+
+
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    fill(tmp_path / "store")
+def directory(tmp_path: Path, filled: Path) -> Path:
+    shutil.copytree(filled, tmp_path / "store")
     return tmp_path / "store"
 
 

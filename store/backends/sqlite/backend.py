@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from store.backend import Acquired, Branch
 from store.backends.sqlite import files, rows, schema, sql
 from store.backends.sqlite.faults import translated
+from store.backends.sqlite.importing import Import
 from store.backends.sqlite.inspecting import Inspector
 from store.backends.sqlite.lock import WriteLock
 from store.canonical import first_hash
@@ -256,6 +257,12 @@ class SqliteBackend(Inspector):
             connection.execute(sql.LEASE_BRANCH, (number, fence.agent))
             self.rebuild(connection, fence.agent, number)
             return self.branches(fence.agent)[-1]
+
+    @contextmanager
+    def importing(self) -> Iterator[Import]:
+        """Write absent agents whole; one transaction, committed when the block ends without an error."""
+        with self._writing() as connection:
+            yield Import(connection)
 
     # -- transactions -------------------------------------------------------------------
 
