@@ -6,6 +6,7 @@ _recall_has() {
         'recall verify') return 0 ;;
         'recall export') return 0 ;;
         'recall import') return 0 ;;
+        'recall query') return 0 ;;
         'recall aside') return 0 ;;
         'recall aside list') return 0 ;;
         'recall aside show') return 0 ;;
@@ -19,7 +20,7 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='verify export import aside completions help'
+            words='verify export import query aside completions help'
             options='--version --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -38,6 +39,11 @@ _recall_at() {
             options='--dry-run --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files=1 ;;
+        'recall query')
+            words=''
+            options='--param -p --csv --tables --dir --backend --json --jsonl --no-color -h --help'
+            valued='--param -p --dir --backend'
+            files= ;;
         'recall aside')
             words='list show export'
             options='--dir --backend --json --jsonl --no-color -h --help'
@@ -64,7 +70,7 @@ _recall_at() {
             valued='--dir --backend'
             files= ;;
         'recall help')
-            words='verify export import aside completions help exit-codes'
+            words='verify export import query aside completions help exit-codes'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -80,6 +86,7 @@ _recall_value() {
         'recall export -o') files=1 ;;
         'recall export --dir') files=1 ;;
         'recall import --dir') files=1 ;;
+        'recall query --dir') files=1 ;;
         'recall aside --dir') files=1 ;;
         'recall aside list --dir') files=1 ;;
         'recall aside show --dir') files=1 ;;
