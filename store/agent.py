@@ -17,6 +17,7 @@ from store.records import (
     NEXT,
     OUTPUT,
     POINTER,
+    RUN,
     TURN,
     WORKING_STATE,
     Action,
@@ -31,6 +32,7 @@ from store.records import (
 from store.text import check_count, check_text, cut, quoted
 from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
 
+_RUN = "run-"
 _OPENING_BYTES = 400  # of a turn whose whole content became an output
 
 
@@ -162,7 +164,7 @@ class Agent(ActionOperations):
 
     # -- working state --------------------------------------------------------------------
 
-    def update_working_state(self, **fields: Any) -> WorkingState:
+    def update_working_state(self, /, **fields: Any) -> WorkingState:
         """A new version: fields given replace, fields left out are kept, None or empty clears.
 
         Args:
@@ -207,6 +209,29 @@ class Agent(ActionOperations):
         """Versions, newest first."""
         return list(self.view.states(check_count("limit", limit, least=1, most=1000)))
 
+    # -- runs --------------------------------------------------------------------------------
+
+    def begin_run(self) -> str:
+        """The name of the run that is going on, or of a new one; steps are scoped to it."""
+        found: list[int] = []
+
+        def attempt() -> tuple[list[Draft], list[Expect]]:
+            newest = self._backend.tail(self.id, RUN, limit=1)
+            if newest and newest[0].fields().get("status") == "started":
+                found[:] = [newest[0].seq]
+                return [], []
+            seq = newest[0].seq + 1 if newest else 1
+            found[:] = [seq]
+            return [Draft(RUN, {"status": "started"}, seq=seq)], [Expect(RUN, 0, seq=seq)]
+
+        self._append(attempt)
+        return f"{_RUN}{found[0]}"
+
+    def end_run(self, run: str) -> None:
+        """The run is over: a step of the same name in the next one is another step."""
+        seq = int(run.removeprefix(_RUN))
+        self._append(lambda: ([Draft(RUN, {"status": "ended"}, seq=seq)], []))
+
     # -- turns ------------------------------------------------------------------------------
 
     def record_turn(
@@ -230,7 +255,9 @@ class Agent(ActionOperations):
         given = checks.check_turn(role, content, name, message_id, brief)
         if not self._is_large(given["content"]):
             turn = Turn(0, **given)
-            return self.view.read(self._append(lambda: ([Draft(TURN, turn.body(), seq=NEXT)], []))[0], Turn.read)
+            draft = Draft(TURN, turn.body(), seq=NEXT)
+            record = self._append(lambda: ([draft], []))[0]
+            return replace(turn, seq=record.seq, at=record.at)
 
         def attempt() -> tuple[list[Draft], list[Expect]]:
             seq = self._backend.counters(self.id).turns + 1

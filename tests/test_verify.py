@@ -88,7 +88,7 @@ LINK = "its hash does not follow from its line and the record before it"
         (sql("UPDATE records SET seq = 7 WHERE lsn = 6"), "turn:2", "key is not made of"),
         (sql("UPDATE records SET kind = 'output', name = 'n' WHERE lsn = 6"), "turn:2", "its kind is 'output'"),
         (sql("DELETE FROM records WHERE lsn = 6"), "turn:3", "lsn 6 is missing before it"),
-        (sql("DELETE FROM records WHERE lsn IN (6, 7)"), "act:1", "lsn 6 to 7 are missing before it"),
+        (sql("DELETE FROM records WHERE lsn IN (6, 7)"), "tool:search", "lsn 6 to 7 are missing before it"),
         (swap, "turn:2", "its lsn is '5', but its line says '6'"),
         (sql("UPDATE blobs SET data = zeroblob(length(data))"), "out:big", "another content than its name says"),
         (sql("UPDATE blobs SET data = x'00'"), "out:big", "has 1 bytes, not 50,000"),

@@ -56,6 +56,7 @@ def querying(directory: str, statement: str, values: Mapping[str, str]) -> Itera
         with faults.translated(directory):
             connection = files.connect(way.uri)
             schema.look(connection, directory)
+        connection.text_factory = _text
         _warm(connection)
         connection.set_authorizer(_authorize)
         connection.set_progress_handler(lambda: 0, _STEPS)  # Python raises KeyboardInterrupt in it
@@ -68,6 +69,10 @@ def querying(directory: str, statement: str, values: Mapping[str, str]) -> Itera
         if connection is not None:
             connection.close()
         way.discard()
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")  # SQL can make text of any bytes
 
 
 def _warm(connection: sqlite3.Connection) -> None:
