@@ -45,6 +45,14 @@ _recall_has() {
         'recall lease show') return 0 ;;
         'recall lease break') return 0 ;;
         'recall milestone') return 0 ;;
+        'recall verify') return 0 ;;
+        'recall export') return 0 ;;
+        'recall import') return 0 ;;
+        'recall query') return 0 ;;
+        'recall aside') return 0 ;;
+        'recall aside list') return 0 ;;
+        'recall aside show') return 0 ;;
+        'recall aside export') return 0 ;;
         'recall completions') return 0 ;;
         'recall help') return 0 ;;
         *) return 1 ;;
@@ -54,7 +62,7 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone completions help'
+            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import query aside completions help'
             options='--version --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -268,13 +276,53 @@ _recall_at() {
             options='--agent -a --progress --dir --backend --json --jsonl --no-color -h --help'
             valued='--agent -a --progress --dir --backend'
             files= ;;
+        'recall verify')
+            words=''
+            options='--head --dir --backend --json --jsonl --no-color -h --help'
+            valued='--head --dir --backend'
+            files= ;;
+        'recall export')
+            words=''
+            options='--output -o --force --dir --backend --json --jsonl --no-color -h --help'
+            valued='--output -o --dir --backend'
+            files= ;;
+        'recall import')
+            words=''
+            options='--dry-run --dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files=1 ;;
+        'recall query')
+            words=''
+            options='--param -p --csv --tables --dir --backend --json --jsonl --no-color -h --help'
+            valued='--param -p --dir --backend'
+            files= ;;
+        'recall aside')
+            words='list show export'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall aside list')
+            words=''
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall aside show')
+            words=''
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall aside export')
+            words=''
+            options='--output -o --force --dir --backend --json --jsonl --no-color -h --help'
+            valued='--output -o --dir --backend'
+            files= ;;
         'recall completions')
             words='bash zsh fish'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
         'recall help')
-            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone completions help exit-codes'
+            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import query aside completions help exit-codes'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -343,6 +391,18 @@ _recall_value() {
         'recall lease show --dir') files=1 ;;
         'recall lease break --dir') files=1 ;;
         'recall milestone --dir') files=1 ;;
+        'recall verify --dir') files=1 ;;
+        'recall export --output') files=1 ;;
+        'recall export -o') files=1 ;;
+        'recall export --dir') files=1 ;;
+        'recall import --dir') files=1 ;;
+        'recall query --dir') files=1 ;;
+        'recall aside --dir') files=1 ;;
+        'recall aside list --dir') files=1 ;;
+        'recall aside show --dir') files=1 ;;
+        'recall aside export --output') files=1 ;;
+        'recall aside export -o') files=1 ;;
+        'recall aside export --dir') files=1 ;;
         'recall completions --dir') files=1 ;;
         'recall help --dir') files=1 ;;
     esac

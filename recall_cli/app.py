@@ -62,6 +62,11 @@ COMMANDS: dict[str, Entry] = {
     "run": Entry("run", "Run a command as a step that happens once", ACT),
     "lease": Entry("lease", "Who may act for an agent", ACT),
     "milestone": Entry("milestone", "Mark a durable point of an agent's work", ACT),
+    "verify": Entry("verify", "Check that the store still says what was written", KEEP),
+    "export": Entry("export", "Write agents' logs, byte for byte, as lines of JSON", KEEP),
+    "import": Entry("import_", "Import the agents of an export, all of them or none", KEEP),
+    "query": Entry("query", "Answer a SELECT over the store", KEEP),
+    "aside": Entry("aside", "What was set aside: records that an agent's log no longer goes through", KEEP),
     "completions": Entry("completions", "Print the completion script of a shell", KEEP),
     "help": Entry("help", "Explain a command, or the exit codes", KEEP),
 }

@@ -16,7 +16,7 @@ from store.access import beside
 from store.actions import ActionEnd, already_closed
 from store.agent import Agent
 from store.errors import ActionNotUnknown, BadRecord, Conflict, NotFound, RecallError, StillRunning
-from store.records import Action
+from store.records import Action, plain
 from store.running import still_running
 from store.text import quoted
 from store.views import View

@@ -12,8 +12,9 @@ from dataclasses import replace
 from store.backend import Acquired, Branch
 from store.backends.sqlite import files, forking, rows, schema, sql
 from store.backends.sqlite.faults import translated
+from store.backends.sqlite.importing import Import
+from store.backends.sqlite.inspecting import Inspector
 from store.backends.sqlite.lock import WriteLock
-from store.backends.sqlite.reader import Reader
 from store.canonical import first_hash
 from store.clock import Clock, Instant, Random, SystemClock, SystemRandom, rfc3339
 from store.errors import BadRecord, InvalidInput, LeaseHeld, LeaseLost, RecallError, Stale, StoreBusy, StoreUnreadable
@@ -26,7 +27,7 @@ _CHECKPOINT_COMMITS = 250  # about 4 MB of WAL: rare enough to be cheap, often e
 _CHECKPOINT_BYTES = 16 * 1024 * 1024
 
 
-class SqliteBackend(Reader):
+class SqliteBackend(Inspector):
     """One handle to one store.
 
     Args:
@@ -274,6 +275,12 @@ class SqliteBackend(Reader):
             connection.execute(sql.LEASE_BRANCH, (number, fence.agent))
             self.rebuild(connection, fence.agent, number)
             return self.branches(fence.agent)[-1]
+
+    @contextmanager
+    def importing(self) -> Iterator[Import]:
+        """Write absent agents whole; one transaction, committed when the block ends without an error."""
+        with self._writing() as connection:
+            yield Import(connection)
 
     # -- transactions -------------------------------------------------------------------
 

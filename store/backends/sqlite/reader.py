@@ -112,6 +112,8 @@ class Reader:
         while branch in known:
             _, _, _, parent, start, *_ = known[branch]
             pieces.append((branch, start, top))
+            if parent >= branch:  # damage, which must not make a reader go round in it
+                break
             branch, top = parent, start
         return pieces[::-1]
 
@@ -213,14 +215,19 @@ class Reader:
         with self._mutex, translated(self.directory):
             statement = sql.ALL_HEADS.format(path=self._on_path(agent, branch))
             for kind, seq, name, number, lsn, line in self._opened().execute(statement, (agent,)):
-                record = rows.to_record((agent, number, lsn, 0, kind, seq, name, line, "", b""))
-                yield kind, seq, name, number, lsn, int(in_force(kind, _light(record)))
+                yield kind, seq, name, number, lsn, is_open(kind, line)
 
     def rebuild(self, connection: sqlite3.Connection, agent: str, branch: int) -> None:
         """Make an agent's projection anew, inside the caller's write transaction."""
         connection.execute(sql.HEADS_DROP, (agent,))
         for kind, seq, name, number, lsn, is_open in list(self.projected(agent, branch)):
             connection.execute(sql.HEAD_WRITE, (agent, kind, seq, name, number, lsn, is_open))
+
+
+def is_open(kind: str, line: bytes | None) -> int:
+    """What ``heads.open`` must say of a key whose newest record has this line."""
+    record = rows.to_record(("", 0, 0, 0, kind, 0, "", line or b"", "", b""))
+    return int(in_force(kind, _light(record)))
 
 
 def _damaged(text: bytes) -> str:
