@@ -3,6 +3,7 @@
 _recall_has() {
     case "$1" in
         'recall') return 0 ;;
+        'recall demo') return 0 ;;
         'recall completions') return 0 ;;
         'recall help') return 0 ;;
         *) return 1 ;;
@@ -12,8 +13,13 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='completions help'
+            words='demo completions help'
             options='--version --dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall demo')
+            words=''
+            options='--by-hand --keep --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
         'recall completions')
@@ -22,7 +28,7 @@ _recall_at() {
             valued='--dir --backend'
             files= ;;
         'recall help')
-            words='completions help exit-codes'
+            words='demo completions help exit-codes'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -33,6 +39,7 @@ _recall_value() {
     files= choices=
     case "$1 $2" in
         'recall --dir') files=1 ;;
+        'recall demo --dir') files=1 ;;
         'recall completions --dir') files=1 ;;
         'recall help --dir') files=1 ;;
     esac

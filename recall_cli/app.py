@@ -46,6 +46,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "demo": Entry("demo", "Show it: an agent is killed while it sends an email, and one email is sent", KEEP),
     "completions": Entry("completions", "Print the completion script of a shell", KEEP),
     "help": Entry("help", "Explain a command, or the exit codes", KEEP),
 }
