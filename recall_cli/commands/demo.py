@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -35,6 +33,7 @@ def demo(
     counted in each case and the records verify.
     """
     from recall_cli.demo import story
+    from recall_cli.demo.ending import Ending
 
     out = Globals.of(ctx).out
 
@@ -44,9 +43,10 @@ def demo(
             out.write((out.paint(shown, "bold") if shown[:1].isdigit() else shown) + "\n")
             out.flush()
 
-    with _directory(keep) as directory:
+    ending = Ending()
+    with ending.watched(), _directory(keep) as directory:
         tell("An agent is killed in the middle of sending an email. The next process goes on from its records.")
-        outcome = story.run(directory, tell, by_hand=by_hand)
+        outcome = story.run(directory, tell, ending, by_hand=by_hand)
         out.document({**outcome.document(), "directory": str(directory) if keep else None}, tuple)
         if keep:
             out.message(f"kept the store {directory}", f"recall --dir {directory} briefing {story.AGENT}")
@@ -56,17 +56,10 @@ def demo(
 
 @contextmanager
 def _directory(keep: bool) -> Iterator[Path]:
-    """A directory that goes with the block, also when SIGTERM or SIGHUP ends it."""
+    """A directory that goes with the block, unless it is to be kept."""
     directory = Path(tempfile.mkdtemp(prefix="recall-demo-"))
-    before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield directory
     finally:
         if not keep:
             shutil.rmtree(directory, ignore_errors=True)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)

@@ -13,11 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recall_cli.demo.ending import Ending
 from recall_cli.demo.mail import MailServer, Moment
 from recall_cli.exits import Exit
 from store.backends.sqlite import SqliteBackend
@@ -77,18 +78,19 @@ class Outcome:
         return asdict(self)
 
 
-def run(directory: Path, tell: Tell, *, by_hand: bool) -> Outcome:
+def run(directory: Path, tell: Tell, ending: Ending, *, by_hand: bool) -> Outcome:
     """Tells and does the whole story.
 
     Args:
         directory: where the store is made.
+        ending: what an early end is signalled through.
         by_hand: an operator's command settles what was interrupted, instead of a resolver.
 
     Raises:
         DemoFailed: a process did not do its part in time, so that nothing can be said.
     """
     started = time.monotonic()
-    scene = Scene(directory, tell, by_hand)
+    scene = Scene(directory, tell, ending, by_hand)
     cases = [
         scene.killed("killed after", AGENT, "after"),
         scene.killed("killed before", f"{AGENT}-2", "before"),
@@ -116,9 +118,10 @@ def run(directory: Path, tell: Tell, *, by_hand: bool) -> Outcome:
 class Scene:
     """The store, and how processes are started on it."""
 
-    def __init__(self, directory: Path, tell: Tell, by_hand: bool) -> None:
+    def __init__(self, directory: Path, tell: Tell, ending: Ending, by_hand: bool) -> None:
         self.store = directory
         self._tell = tell
+        self._ending = ending
         self._mode = "without-resolver" if by_hand else "with-resolver"
         self._by_hand = by_hand
         self._number = 0
@@ -293,23 +296,26 @@ class Scene:
     @contextmanager
     def _process(self, agent: str, port: int, *, mode: str = "") -> Iterator[subprocess.Popen[str]]:
         """One life of the agent's program; it does not outlive the block."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "recall_cli.demo.worker", str(self.store), agent, str(port), mode or self._mode],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            cwd=self.store,
-            env=_environment(),
-        )
+        command = [sys.executable, "-m", "recall_cli.demo.worker"]
+        command += [str(self.store), agent, str(port), mode or self._mode]
         try:
-            with process:
-                try:
-                    yield process
-                finally:
-                    process.kill()
+            with ExitStack() as stack:
+                with self._ending.held_back():
+                    process = stack.enter_context(
+                        subprocess.Popen(
+                            command,
+                            stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE,
+                            text=True,
+                            encoding="utf-8",
+                            errors="replace",
+                            cwd=self.store,
+                            env=_environment(),
+                        )
+                    )
+                    stack.callback(process.kill)
+                yield process
         except subprocess.TimeoutExpired:
             raise DemoFailed(reason=f"process {process.pid} did not end within {_PATIENCE:g} s") from None
 
