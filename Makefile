@@ -29,7 +29,7 @@ generate: setup
 	$(BIN)/python tools/generate.py
 
 bench: setup
-	for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	for script in turn resume startup contention; do echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || exit 1; done
 
 # A checkout hides packaging faults; this installs what users would get and runs it from elsewhere.
 wheel: setup

@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from store.actions import ActionEnd as ActionEnd
+    from store.actions import ReconcileReport as ReconcileReport
     from store.agent import Agent as Agent
+    from store.agent import Context as Context
     from store.aio import AsyncClient as AsyncClient
     from store.client import Client as Client
-
+    from store.errors import ActionClosed as ActionClosed
     from store.errors import Conflict as Conflict
     from store.errors import Corrupt as Corrupt
     from store.errors import Fenced as Fenced
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from store.errors import NeedsSettling as NeedsSettling
     from store.errors import NotFound as NotFound
     from store.errors import RecallError as RecallError
+    from store.errors import ResolverFailed as ResolverFailed
+    from store.errors import StepMismatch as StepMismatch
     from store.errors import Unavailable as Unavailable
     from store.records import Action as Action
     from store.records import Output as Output
@@ -36,27 +41,30 @@ __version__ = "0.1.0"
 
 _ERRORS = (
     "RecallError InvalidInput NotFound LeaseHeld Fenced LeaseLost LeaseExpired LeaseNotHeld "
-    "Conflict Unavailable NeedsSettling Corrupt"
+    "Conflict ActionClosed StepMismatch Unavailable NeedsSettling ResolverFailed Corrupt"
 )
 _HOMES = {
     "store.client": "Client",
     "store.aio": "AsyncClient",
-    "store.agent": "Agent",
+    "store.agent": "Agent Context",
+    "store.actions": "ActionEnd ReconcileReport",
     "store.errors": _ERRORS,
     "store.records": "Action Output OutputRef Pointer Turn WorkingState",
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> Any:
-    home = _NAMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # or a type checker would take every misspelt name for Any
 
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        home = _NAMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -106,6 +106,7 @@ def _end(problem: BaseException, out: Out) -> int:
     from typer._click.exceptions import NoArgsIsHelpError, UsageError
 
     from recall_cli.exits import Exit, exit_of
+    from recall_cli.render import abandon
     from store.errors import RecallError
 
     try:
@@ -119,7 +120,7 @@ def _end(problem: BaseException, out: Out) -> int:
         return int(problem.exit_code)
     if isinstance(problem, BrokenPipeError):
         # The reader has what it wanted, as with head; a second complaint at exit helps nobody.
-        _abandon_stdout()
+        abandon(1)
         return Exit.DONE
     if os.environ.get("RECALL_DEBUG") not in (None, "", "0"):
         import traceback
@@ -127,14 +128,14 @@ def _end(problem: BaseException, out: Out) -> int:
         traceback.print_exception(type(problem), problem, problem.__traceback__)
     if isinstance(problem, RecallError):
         if problem.code == "output_failed":
-            _abandon_stdout()
+            abandon(1)
         out.error(problem.code, problem.message, problem.hint)
         return exit_of(problem)
     if isinstance(problem, NoArgsIsHelpError):
         if out.structured:
             out.error("usage", "missing command", f"see: {problem.ctx.command_path} --help")
         else:
-            sys.stderr.write(problem.format_message() + "\n")
+            out.usage(problem.format_message())
         return Exit.USAGE
     if isinstance(problem, TyperException):
         context = problem.ctx if isinstance(problem, UsageError) else None
@@ -159,10 +160,3 @@ def _end(problem: BaseException, out: Out) -> int:
 def _usage(message: str) -> str:
     message = " ".join(message.split()).rstrip(".")
     return message[:1].lower() + message[1:]
-
-
-def _abandon_stdout() -> None:
-    """Lets what is still buffered vanish, so that the interpreter's last flush is quiet."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.close(null)

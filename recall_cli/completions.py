@@ -15,9 +15,9 @@ from recall_cli.tree import Node, Param, tree
 SHELLS = ("bash", "zsh", "fish")
 
 
-def script(shell: str) -> str:
-    """The completion script of one of ``SHELLS``."""
-    return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](tree())
+def script(shell: str, root: Node | None = None) -> str:
+    """The completion script of one of ``SHELLS``, for the command or another tree."""
+    return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](root or tree())
 
 
 def _quote(text: str) -> str:
@@ -154,8 +154,10 @@ def _zsh(root: Node) -> str:
             lines += ["            esac ;;", "    esac"]
         else:
             words = " ".join(word for word, _ in _words(node, root))
-            rest = f"'*:value:({words})'" if words else "'*:file:_files'" if _takes_file(node) else "'*: : '"
-            lines += ["    _arguments \\", *(f"        {spec} \\" for spec in specs), f"        {rest}"]
+            # No argument spec where there is nothing to offer: its mere message would keep a
+            # unique option from being inserted.
+            rest = [f"'*:value:({words})'"] if words else ["'*:file:_files'"] if _takes_file(node) else []
+            lines.append(" \\\n".join(["    _arguments", *(f"        {spec}" for spec in [*specs, *rest])]))
         lines += ["}", ""]
     lines += [
         "# Autoloaded from fpath the file is the function's body; sourced, it registers itself.",

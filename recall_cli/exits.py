@@ -13,7 +13,7 @@ class Exit(IntEnum):
     meaning: str
     todo: str
 
-    def __new__(cls, code: int, meaning: str, todo: str = "") -> Exit:  # noqa: PYI034 (Self is newer than Python 3.10)
+    def __new__(cls, code: int, meaning: str, todo: str = "") -> Exit:
         self = int.__new__(cls, code)
         self._value_ = code
         self.meaning = meaning

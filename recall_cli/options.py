@@ -7,8 +7,8 @@ after the command. Their values meet in one ``Globals``.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from typer._click.formatting import HelpFormatter
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from recall_cli.exits import Exit
-from recall_cli.values import LongValues, environment
+from recall_cli.values import LongValues
 from store.errors import InvalidInput
 from store.text import quoted
 
@@ -56,9 +56,11 @@ class Globals:
         dir, backend: the flags' values, or "".
         json, jsonl, no_color: whether the flag was given.
         values: reads ``-`` and ``@FILE`` values.
+        environment: the process's variables.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self.environment = environment
         self.dir = ""
         self.backend = ""
         self.json = False
@@ -87,20 +89,11 @@ class Globals:
         Raises:
             InvalidInput: a backend that this version does not have.
         """
-        if self.dir:
-            return _directory("--dir", self.dir)
-        if self.backend:
-            return _local("--backend", self.backend)
-        if environment("RECALL_DIR"):
-            return _directory("RECALL_DIR", environment("RECALL_DIR"))
-        backend = environment("RECALL_BACKEND")
-        if backend not in ("", *_LOCAL):
-            raise _unsupported("RECALL_BACKEND", backend)
-        if environment("RECALL_BACKEND_URL"):
-            return _local("RECALL_BACKEND_URL", environment("RECALL_BACKEND_URL"))
-        from platformdirs import user_data_path
+        from store.place import directory_of, store_directory
 
-        return user_data_path("recall", appauthor=False)
+        if self.backend:
+            return Path(directory_of("--backend", self.backend))
+        return Path(store_directory(self.dir, self.environment))
 
     def check(self) -> None:
         """Refuses flags that contradict each other.
@@ -112,37 +105,6 @@ class Globals:
             raise InvalidInput(field="--jsonl", reason="cannot be combined with --json", hint="give one of the two")
         if self.dir and self.backend:
             raise InvalidInput(field="--backend", reason="cannot be combined with --dir", hint="give one of the two")
-
-
-_LOCAL = ("local", "sqlite", "file")
-
-
-def _local(field: str, url: str) -> Path:
-    """The directory of ``DIR``, ``sqlite:DIR``, ``local:DIR`` or ``sqlite:///DIR``."""
-    match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):(?://)?(.*)", url, re.DOTALL)
-    if match is None:
-        return _directory(field, url)
-    if match[1].lower() not in _LOCAL:
-        # Only the scheme is shown: the rest of a URL may hold a password.
-        raise _unsupported(field, match[1])
-    return _directory(field, match[2])
-
-
-def _directory(field: str, path: str) -> Path:
-    if not path:
-        raise InvalidInput(field=field, reason="must not be empty")
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as problem:
-        raise InvalidInput(field=field, reason=f"{quoted(path)}: {problem}") from None
-
-
-def _unsupported(field: str, backend: str) -> InvalidInput:
-    return InvalidInput(
-        field=field,
-        reason=f"backend {quoted(backend)} is not supported by this version",
-        hint="use a directory: --dir PATH, RECALL_DIR, or sqlite:PATH",
-    )
 
 
 # -- the global flags ------------------------------------------------------------------

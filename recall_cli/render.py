@@ -223,7 +223,7 @@ class Out:
         page = list(itertools.islice(rows, _PAGE))
         widths: list[int] = []
         while page:
-            cells = [[column.text(row) for column in columns] for row in page]
+            cells = [[column.text(row)[: console.width] for column in columns] for row in page]
             table = Table(box=None, show_header=not widths, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
             if not widths:
                 widths = [
@@ -277,6 +277,10 @@ class Out:
         if hint:
             self._say("  → " + neutral_line(hint))
 
+    def usage(self, text: str) -> None:
+        """The help of a command that was called with too little to do anything."""
+        self._say(text)
+
     def progress(self, items: Iterable[T], label: str, total: int = 0) -> Iterator[T]:
         """``items`` again, counted on stderr while a person is watching."""
         if self.structured or not _is_terminal(self._stderr):
@@ -308,8 +312,12 @@ class Out:
         """
         if not self.interactive:
             raise InvalidInput(field="answer", reason="there is no terminal to ask on", hint="give it as an option")
-        self._say(neutral_line(question) + " ", end="")
-        answer = sys.stdin.readline()
+        try:
+            self._say(neutral_line(question) + " ", end="")
+            answer = sys.stdin.readline()
+        except KeyboardInterrupt:
+            self._say("")
+            raise
         if not answer:
             self._say("")
         return answer.strip()
@@ -342,7 +350,16 @@ class Out:
             self._stderr.write(text + end)
             self._stderr.flush()
         except OSError:
-            self._stderr = None  # nobody can be told; the exit code still says it
+            # Nobody can be told. What is still buffered would fail once more at exit, and change the code.
+            self._stderr = None
+            abandon(2)
+
+
+def abandon(descriptor: int) -> None:
+    """Lets what is still buffered for a standard stream vanish, so that the interpreter's last flush is quiet."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
 
 
 def _failed(problem: OSError) -> OSError | OutputFailed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 
@@ -120,8 +119,3 @@ def age(seconds: float) -> str:
     if days == 0:
         return f"{hours}h {minutes % 60}m" if minutes % 60 else f"{hours}h"
     return f"{days}d {hours % 24}h" if days < 7 and hours % 24 else f"{days}d"
-
-
-def environment(name: str) -> str:
-    """A variable's value; unset and empty are the same."""
-    return os.environ.get(name, "")

@@ -132,12 +132,15 @@ def check_same_call(step: str, last: Action, *, tool: str, class_: str, args_dig
             raise StepMismatch(step=quoted(step), what=what, was=quoted(was), now=quoted(now))
 
 
-def next_of_step(agent: str, last: Action, incarnation: str, *, retry_failed: bool) -> StepVerdict:
+def next_of_step(agent: str, last: Action, *, mine: bool, retry_failed: bool) -> StepVerdict:
     """What beginning a step again means, by its last attempt (design.md, section 12).
+
+    Args:
+        mine: the caller's own incarnation started it, and may be running it.
 
     Returns:
         REPLAY: it is done; its result stands.
-        SAME: this incarnation is running it.
+        SAME: the caller is running it.
         CONTINUE: interrupted and idempotent: run the same action with its key.
         ATTEMPT: it did not happen, or failed: a new action.
 
@@ -159,7 +162,7 @@ def next_of_step(agent: str, last: Action, incarnation: str, *, retry_failed: bo
                 "check, then retry it with retry_failed (--retry-failed)",
             )
         return ATTEMPT
-    if last.status == "started" and last.incarnation == incarnation:
+    if last.status == "started" and mine:
         return SAME
     if last.class_ == "idempotent":
         return CONTINUE

@@ -162,7 +162,7 @@ class Agent(ActionOperations):
 
     # -- working state --------------------------------------------------------------------
 
-    def update_working_state(self, **fields: Any) -> WorkingState:
+    def update_working_state(self, /, **fields: Any) -> WorkingState:
         """A new version: fields given replace, fields left out are kept, None or empty clears.
 
         Args:
@@ -230,7 +230,9 @@ class Agent(ActionOperations):
         given = checks.check_turn(role, content, name, message_id, brief)
         if not self._is_large(given["content"]):
             turn = Turn(0, **given)
-            return self.view.read(self._append(lambda: ([Draft(TURN, turn.body(), seq=NEXT)], []))[0], Turn.read)
+            draft = Draft(TURN, turn.body(), seq=NEXT)
+            record = self._append(lambda: ([draft], []))[0]
+            return replace(turn, seq=record.seq, at=record.at)
 
         def attempt() -> tuple[list[Draft], list[Expect]]:
             seq = self._backend.counters(self.id).turns + 1

@@ -72,6 +72,7 @@ class Backend(Protocol):
     """A store of many agents' logs."""
 
     store_id: str
+    directory: str  # a local one, for the lock files of running commands
     clock: Clock
     random: Random
     on_bad_record: Callable[[BadRecord], None]

@@ -38,7 +38,7 @@ KEY_NAMES = {
 
 def key_of(kind: str, seq: int, name: str) -> str:
     """A record's key below its agent: ``turn:1``, ``ptr:wip``."""
-    return f"{KEY_NAMES.get(kind, kind)}:{name if name else seq}"
+    return f"{KEY_NAMES.get(kind, kind)}:{name or seq}"
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode

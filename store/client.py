@@ -159,5 +159,5 @@ def _log_lease(event: Event, epoch: int) -> None:
     if event != "acquired":
         import logging
 
-        said = {"again": "lapsed and was acquired again as epoch %d", "lost": "of epoch %d was lost"}
-        logging.getLogger("recall").warning("the lease " + said[event], epoch)
+        said = {"again": "lapsed, and was acquired again as", "lost": "was lost with"}
+        logging.getLogger("recall").warning("the lease %s epoch %d", said[event], epoch)

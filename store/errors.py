@@ -255,6 +255,14 @@ class NeedsSettling(RecallError):
     hint_template = "find out, then: recall actions resolve -a {agent} {seq} done|failed|abandoned --reason TEXT"
 
 
+class StillRunning(NeedsSettling):
+    """The command of an action is alive, although its runner may be gone."""
+
+    code = "still_running"
+    template = "action {seq} ({tool}) is still running as {process}"
+    hint_template = "wait for it (--wait), or end that process; nothing is settled or run again meanwhile"
+
+
 class ResolverFailed(NeedsSettling):
     """A resolver raised or ran out of time; its actions stay as they were.
 

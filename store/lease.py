@@ -140,8 +140,11 @@ def takeover_reason(lease: Lease | None, request: LeaseRequest, now: Instant, *,
     return "expired" if lease.left_ms(now) <= 0 else None
 
 
-def check_fence(lease: Lease | None, fence: Fence, now: Instant) -> None:
+def check_fence(lease: Lease | None, fence: Fence, now: Instant) -> Lease:
     """Invariant 1: ``fence`` is the lease's present one, and its deadline has not passed.
+
+    Returns:
+        the lease, for the caller to go on with.
 
     Raises:
         LeaseLost: another epoch or incarnation has the lease, or had it.
@@ -156,6 +159,7 @@ def check_fence(lease: Lease | None, fence: Fence, now: Instant) -> None:
     left = lease.left_ms(now)
     if left <= 0:
         raise LeaseExpired(agent=fence.agent, epoch=fence.epoch, ago=f"{-left / 1000:.1f} s")
+    return lease
 
 
 def check_ttl(seconds: float) -> int:

@@ -18,6 +18,7 @@ from store.errors import BadRecord
 
 WORKING_STATE, TURN, POINTER, OUTPUT = "working_state", "turn", "pointer", "output"
 ACTION, LEASE, STEP, LIFECYCLE = "action", "lease", "step", "lifecycle"
+TOOL, RUN = "tool", "run"
 
 NEXT = -1  # a draft's seq: the next free number of its kind
 
@@ -114,6 +115,8 @@ def in_force(kind: str, body: Mapping[str, Any]) -> bool:
     """Whether a key with this newest body still counts: the ``open`` of the projection."""
     if kind == ACTION:
         return body.get("status") in OPEN_STATUSES
+    if kind == RUN:
+        return body.get("status") == "started"
     return kind == OUTPUT or (kind == POINTER and not body.get("removed"))
 
 
@@ -329,6 +332,7 @@ class Action:
         epoch, incarnation: under which it was last started; its owner.
         started_at, ended_at: RFC 3339, UTC, in seconds.
         notes: amendments after the close, oldest first.
+        command: of a shell step: its process (``store.running``), and after its end its exit status and stderr.
     """
 
     seq: int
@@ -351,6 +355,7 @@ class Action:
     started_at: str = ""
     ended_at: str = ""
     notes: tuple[str, ...] = ()
+    command: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:
@@ -364,8 +369,12 @@ class Action:
     @staticmethod
     def read(record: Record, fetch: FetchBlob | None = None) -> Action:
         take = _Reader(record, record.fields(fetch))
+        command = take.body.get("command", {})
+        if not isinstance(command, dict):
+            raise record.bad("command is not an object")
         action = Action(
             seq=record.seq,
+            command=command,
             class_=take.text("class"),
             retry_of=take.number("retry_of"),
             epoch=take.number("epoch"),

@@ -7,7 +7,7 @@ left out; it never hides the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from store.backend import Backend
 from store.briefing import BriefingParts
@@ -17,6 +17,8 @@ from store.records import (
     ACTION,
     OUTPUT,
     POINTER,
+    STEP,
+    TOOL,
     TURN,
     WORKING_STATE,
     Action,
@@ -29,6 +31,7 @@ from store.records import (
     WorkingState,
     tokens_of,
 )
+from store.running import still_running
 
 T = TypeVar("T")
 Read = Callable[[Record, FetchBlob | None], T]
@@ -119,6 +122,27 @@ class View:
             raise NotFound(what="action", name=str(seq))
         return self.read(record, Action.read), record
 
+    def step_record(self, name: str) -> tuple[Action | None, dict[str, Any], int]:
+        """A step's last attempt, its record's fields and its lsn; (None, {}, 0) before the first."""
+        record = self.backend.newest(self.agent, STEP, name=name, at=self.at)
+        if record is None:
+            return None, {}, 0
+        body = record.fields()
+        seq = body.get("action")
+        if not isinstance(seq, int):
+            raise record.bad("it names no action")
+        return self.action(seq), body, record.lsn
+
+    def last_of_step(self, step: str, run: str = "") -> tuple[Action | None, str]:
+        """A step's last attempt and the digest of its arguments; (None, "") before the first."""
+        last, body, _ = self.step_record(f"{run}/{step}")
+        return last, str(body.get("args", ""))
+
+    def tool_class(self, tool: str) -> str:
+        """The class that a tool was last used with, "" before the first use."""
+        record = self.backend.newest(self.agent, TOOL, name=tool, at=self.at)
+        return str(record.fields().get("class", "")) if record else ""
+
     def actions(self, limit: int | None = None, before: int | None = None) -> Iterator[Action]:
         """Actions in their present states, newest first, below seq ``before``."""
         return self._tail(ACTION, Action.read, limit, before)
@@ -161,6 +185,7 @@ class View:
             turns_total=newest[0].seq if newest else 0,
             now=to_datetime(backend.clock.now().wall_us),
             viewer=viewer,
+            still_running={each.seq: alive for each in pending if (alive := still_running(backend.directory, each))},
             fresh=not (state.version or newest or newest_action or pointers_total or outputs_total),
             at=self.at,
         )

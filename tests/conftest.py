@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,7 @@ class Ended:
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """The variables that a command under test starts with: a home and a store of its own."""
+    assert COMMAND.exists(), f"{COMMAND} is missing: run the tests with make test, or make setup first"
     home = tmp_path / "home"
     home.mkdir()
     return {
@@ -50,11 +51,6 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def _command() -> list[str]:
-    assert COMMAND.exists(), f"{COMMAND} is missing: run the tests with make test, or make setup first"
-    return [str(COMMAND)]
-
-
 Run = Callable[..., Ended]
 
 
@@ -63,17 +59,19 @@ def run_recall(environment: dict[str, str], tmp_path: Path) -> Run:
     """Runs the installed ``recall`` with pipes: ``run_recall(*args, env=..., input=...)``.
 
     ``env`` adds to the scrubbed environment; a value of None takes a variable away.
+    ``program`` is run in the command's place.
     """
 
     def run(
         *arguments: str | bytes | Path,
         env: Mapping[str, str | None] | None = None,
         input: str | bytes = b"",
+        program: Sequence[str | Path] = (COMMAND,),
         timeout: float = 60,
     ) -> Ended:
         given = input.encode() if isinstance(input, str) else input
         done = subprocess.run(
-            [*_command(), *arguments],
+            [*program, *arguments],
             input=given,
             capture_output=True,
             env=_merged(environment, env),
@@ -86,21 +84,31 @@ def run_recall(environment: dict[str, str], tmp_path: Path) -> Run:
     return run
 
 
+# Makes the terminal the controlling one, so that Ctrl-C and job control work as for a person.
+_OWN_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
 @pytest.fixture
 def run_on_terminal(environment: dict[str, str], tmp_path: Path) -> Run:
-    """Runs it with a pseudo-terminal as stdin, stdout and stderr; ``keys`` are typed at once."""
+    """Runs it on a terminal of its own: stdin, stdout and stderr.
+
+    ``dialogue`` holds pairs of a text to wait for and the keys to type then.
+    """
 
     def run(
         *arguments: str,
-        keys: str = "",
+        dialogue: Sequence[tuple[str, str]] = (),
         columns: int = 80,
+        program: Sequence[str | Path] = (COMMAND,),
         env: Mapping[str, str | None] | None = None,
         timeout: float = 60,
     ) -> Ended:
         ours, theirs = os.openpty()
         size = {"COLUMNS": str(columns), "LINES": "24"}
         process = subprocess.Popen(
-            [*_command(), *arguments],
+            [sys.executable, "-S", "-c", _OWN_TERMINAL, *program, *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -109,8 +117,8 @@ def run_on_terminal(environment: dict[str, str], tmp_path: Path) -> Run:
             start_new_session=True,
         )
         os.close(theirs)
-        os.write(ours, keys.encode())
         seen = bytearray()
+        turns, answered = list(dialogue), 0
         deadline = time.monotonic() + timeout
         try:
             while time.monotonic() < deadline:
@@ -123,11 +131,15 @@ def run_on_terminal(environment: dict[str, str], tmp_path: Path) -> Run:
                 if not data:
                     break
                 seen += data
+                while turns and (found := seen.find(turns[0][0].encode(), answered)) >= 0:
+                    answered = found + len(turns[0][0].encode())
+                    os.write(ours, turns.pop(0)[1].encode())
             code = process.wait(timeout=max(1.0, deadline - time.monotonic()))
         finally:
             process.kill()
             process.wait()
             os.close(ours)
+        assert not turns, f"{turns[0][0]!r} never came; there was: {seen.decode()!r}"
         return Ended(code, seen.decode().replace("\r\n", "\n"))
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -17,6 +18,9 @@ from recall_cli.exits import Exit, exit_of
 from recall_cli.tree import tree
 from store import errors
 from tests.conftest import COMMAND, ROOT, Run
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is of Linux")
+SAMPLE = (sys.executable, ROOT / "tests/cli/sample.py", "sample")
 
 
 def _modules(environment: dict[str, str], *arguments: str) -> set[str]:
@@ -81,6 +85,23 @@ def test_generated_files_are_current() -> None:
         [sys.executable, ROOT / "tools/generate.py", "--check"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_lazy_names_are_the_typed_names() -> None:
+    """What a type checker sees in recall_cli is what a program gets, from the same module."""
+    import recall_cli
+
+    typed = {
+        name.name: node.module
+        for node in ast.walk(ast.parse(Path(recall_cli.__file__).read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("store.")
+        for name in node.names
+    }
+    assert typed == recall_cli._NAMES
+    assert recall_cli.RecallError is errors.RecallError
+    assert set(typed) <= set(dir(recall_cli))
+    with pytest.raises(AttributeError, match="no attribute 'Clint'"):
+        _ = getattr(recall_cli, "Cli" + "nt")
 
 
 # -- exit codes -----------------------------------------------------------------------
@@ -237,7 +258,7 @@ def test_a_closed_pipe_ends_quietly(environment: dict[str, str]) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is of Linux")
+@LINUX
 @pytest.mark.parametrize("arguments", [("help", "exit-codes"), ("--help",), ("--version",), ("completions", "zsh")])
 def test_a_full_disk_under_stdout_is_a_failure(environment: dict[str, str], arguments: tuple[str, ...]) -> None:
     """Output that could not be written is never a success: one line and exit code 7."""
@@ -259,9 +280,11 @@ def test_a_closed_stdout_is_a_failure(environment: dict[str, str]) -> None:
     assert done.stderr.startswith("recall: standard output cannot be written: it is closed")
 
 
-def test_a_closed_stderr_changes_no_exit_code(environment: dict[str, str]) -> None:
-    """Without a stderr the exit code still tells."""
-    done = subprocess.run(["sh", "-c", f'"{COMMAND}" nope 2>&-'], env=environment, check=False)
+@pytest.mark.parametrize("arguments", ["nope", ""])
+@pytest.mark.parametrize("stderr", ["2>&-", pytest.param("2>/dev/full", marks=LINUX)])
+def test_a_lost_stderr_changes_no_exit_code(environment: dict[str, str], arguments: str, stderr: str) -> None:
+    """Where nothing can be said the exit code still tells."""
+    done = subprocess.run(["sh", "-c", f'"{COMMAND}" {arguments} {stderr}'], env=environment, check=False)
     assert done.returncode == 2
 
 
@@ -271,44 +294,24 @@ def test_output_is_utf8_whatever_the_locale(run_recall: Run, locale: dict[str, s
     assert "\n  → see: recall --help\n" in run_recall("zzz", env=locale).err
 
 
-def test_an_interrupt_ends_with_130(environment: dict[str, str], tmp_path: Path) -> None:
-    """Ctrl-C while a command waits for input is one line and exit code 130."""
-    script = (
-        "import sys, time, recall_cli.root, recall_cli.app\n"
-        "def wait(here, arguments):\n"
-        "    print('ready', flush=True)\n"
-        "    time.sleep(60)\n"
-        "recall_cli.root.run = wait\n"
-        "sys.exit(recall_cli.app.main())\n"
-    )
+def test_an_interrupt_ends_with_130(environment: dict[str, str]) -> None:
+    """Ctrl-C while a command waits is one line and exit code 130."""
     process = subprocess.Popen(
-        [sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*SAMPLE, "fail", "wait"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    process.stdout.readline()
+    assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (130, "recall: interrupted\n")
 
 
 @pytest.mark.parametrize("debug", ["", "1"])
-def test_a_defect_is_one_line_unless_debugging(environment: dict[str, str], debug: str) -> None:
+def test_a_defect_is_one_line_unless_debugging(run_recall: Run, debug: str) -> None:
     """An unexpected exception ends with 1 and one line; RECALL_DEBUG=1 adds the traceback."""
-    script = (
-        "import sys, recall_cli.root, recall_cli.app\n"
-        "def fail(here, arguments): raise ZeroDivisionError('a\\x1b[31m\\nb')\n"
-        "recall_cli.root.run = fail\n"
-        "sys.exit(recall_cli.app.main())\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**environment, "RECALL_DEBUG": debug},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = done.stderr.splitlines()
-    assert done.returncode == 1
+    ended = run_recall("fail", "defect", program=SAMPLE, env={"RECALL_DEBUG": debug})
+    lines = ended.err.splitlines()
+    assert ended.code == 1
     assert "recall: unexpected ZeroDivisionError: a\\x1b[31m\\nb" in lines
     assert ("Traceback (most recent call last):" in lines) is bool(debug)
     assert debug or len(lines) == 2

@@ -8,6 +8,7 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from store.backend import Acquired, Branch
 from store.backends.sqlite import files, rows, schema, sql
@@ -89,7 +90,7 @@ class SqliteBackend(Reader):
         files.make_directory(self.directory)
         self._lock = WriteLock(self.directory, self._lock_timeout)
         try:
-            with self._lock.held():
+            with self._lock:
                 files.make_database(self.directory)
                 connection = files.connect(files.for_writing(self.directory))
                 try:
@@ -158,11 +159,9 @@ class SqliteBackend(Reader):
     def renew(self, fence: Fence) -> Lease:
         with self._writing() as connection:
             now = self.clock.now()
-            check_fence(self._lease(fence.agent), fence, now)
+            lease = check_fence(self._lease(fence.agent), fence, now)
             connection.execute(sql.LEASE_RENEW, (now.boot_id, now.boot_ms, now.wall_us, fence.agent))
-            lease = self._lease(fence.agent)
-            assert lease is not None
-            return lease
+            return replace(lease, renewed=now)
 
     def release(self, fence: Fence) -> bool:
         with self._writing() as connection:
@@ -179,9 +178,7 @@ class SqliteBackend(Reader):
     ) -> list[Record]:
         with self._writing() as connection:
             now = self.clock.now()
-            lease = self._lease(fence.agent)
-            check_fence(lease, fence, now)
-            assert lease is not None
+            lease = check_fence(self._lease(fence.agent), fence, now)
             for each in expect:
                 self._check(connection, fence.agent, each)
             sealed = self._store(connection, lease, drafts, now)
@@ -235,9 +232,7 @@ class SqliteBackend(Reader):
     def set_aside(self, fence: Fence, keep: int, reason: str) -> Branch:
         with self._writing() as connection:
             now = self.clock.now()
-            lease = self._lease(fence.agent)
-            check_fence(lease, fence, now)
-            assert lease is not None
+            lease = check_fence(self._lease(fence.agent), fence, now)
             record = next(self.log(fence.agent, after=keep - 1, limit=1), None)
             if record is None or record.lsn != keep or keep >= self._last(fence.agent, lease.branch)[0]:
                 raise InvalidInput(field="keep", reason=f"lsn {keep} is not inside the log of {fence.agent}")
@@ -266,7 +261,7 @@ class SqliteBackend(Reader):
             raise RuntimeError("this handle was opened for reading")
         self._opened()
         assert self._lock is not None
-        with self._lock.held(), self._mutex, translated(self.directory):
+        with self._lock, self._mutex, translated(self.directory):
             connection = self._opened()
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -299,7 +294,7 @@ class SqliteBackend(Reader):
                 self._connection.close()
             else:
                 # The last one to close checkpoints, so it too runs under the lock.
-                with self._lock.held(), self._mutex, translated(self.directory):
+                with self._lock, self._mutex, translated(self.directory):
                     self._connection.close()
         except RecallError:
             # Every commit is durable; only a checkpoint is missing, which the next writer makes.
@@ -310,6 +305,12 @@ class SqliteBackend(Reader):
                 self._lock.close()
             if self._way is not None:
                 self._way.discard()
+
+    def __enter__(self) -> SqliteBackend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_closed"):

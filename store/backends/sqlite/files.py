@@ -197,14 +197,7 @@ def wal_size(directory: str) -> int:
 
 def connect(uri: str) -> sqlite3.Connection:
     """A connection for one handle, whose own mutex keeps its threads apart."""
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
-    # A damaged text is shown damaged; it must not hide the rows beside it.
-    connection.text_factory = _text
-    return connection
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
 
 
 def _uri(path: str, query: str) -> str:

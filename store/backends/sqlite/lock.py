@@ -16,8 +16,8 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 from store.errors import StoreBusy
 
@@ -48,9 +48,8 @@ class WriteLock:
     def _open_lock(self) -> int:
         return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Run the block under the lock; a thread that has it may enter again.
+    def __enter__(self) -> None:
+        """Have the lock; a thread that has it may enter again.
 
         Raises:
             StoreBusy: not within the timeout; it names the holder.
@@ -61,12 +60,15 @@ class WriteLock:
             if self._depth == 0:
                 self._enter()
             self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                if self._depth == 0:
-                    _unlock(self._held, keep=self._lock)
+        except BaseException:
+            self._threads.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._depth -= 1
+            if self._depth == 0:
+                _unlock(self._held, keep=self._lock)
         finally:
             self._threads.release()
 

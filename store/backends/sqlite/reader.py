@@ -45,7 +45,18 @@ class Reader:
         if self.empty:
             return []
         with self._mutex, translated(self.directory):
-            return self._opened().execute(statement, values).fetchall()
+            connection = self._opened()
+            try:
+                return connection.execute(statement, values).fetchall()
+            except sqlite3.OperationalError as problem:
+                if "decode" not in str(problem):
+                    raise
+                # A damaged text is shown damaged; it must not hide the rows beside it.
+                connection.text_factory = _damaged
+                try:
+                    return connection.execute(statement, values).fetchall()
+                finally:
+                    connection.text_factory = str
 
     def _store_id(self) -> str:
         return str(self._all("SELECT id FROM store", ())[0][0])
@@ -158,8 +169,8 @@ class Reader:
         self, agent: str, *, after: int = 0, limit: int | None = None, branch: int | None = None
     ) -> Iterator[Record]:
         left = _EVERYTHING if limit is None else limit
-        for number, low, high in self._path(agent, branch):
-            low = max(low, after)
+        for number, start, high in self._path(agent, branch):
+            low = max(start, after)
             while left > 0 and low < high:
                 page = self._all(sql.LOG, (agent, number, low, high, min(_PAGE, left)))
                 for row in page:
@@ -190,6 +201,10 @@ class Reader:
         connection.execute(sql.HEADS_DROP, (agent,))
         for kind, seq, name, number, lsn, is_open in list(self.projected(agent, branch)):
             connection.execute(sql.HEAD_WRITE, (agent, kind, seq, name, number, lsn, is_open))
+
+
+def _damaged(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
 
 
 def _light(record: Record) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from store.backend import Branch
@@ -21,6 +22,7 @@ def of_lease(lease: Lease) -> tuple[Any, ...]:
     )
 
 
+@lru_cache(maxsize=128)  # every append reads the same row again
 def to_lease(row: tuple[Any, ...]) -> Lease:
     agent, lineage, branch, epoch, incarnation, state, holder, host, boot, pidns, pid, start, *rest = row
     ttl_ms, renewed_boot, renewed_boot_ms, renewed_wall_us, acquired_at, imported = rest

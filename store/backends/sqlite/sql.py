@@ -46,34 +46,30 @@ BLOB_THERE = "SELECT 1 FROM blobs WHERE agent = ? AND name = ?"
 BLOB = "SELECT data FROM blobs WHERE agent = ? AND name = ?"
 BLOB_NAMES = "SELECT name, length(data) FROM blobs WHERE agent = ? AND name > ? ORDER BY name LIMIT ?"
 
-_JOIN = "FROM heads h JOIN records r ON r.agent = h.agent AND r.branch = h.branch AND r.lsn = h.lsn "
+_JOIN = "JOIN records r ON r.agent = h.agent AND r.branch = h.branch AND r.lsn = h.lsn"
+_HEADS = f"SELECT {RECORD} FROM heads h {_JOIN}"
+# Named, so that SQLite refuses rather than reads the closed ones too.
+_OPEN = f"SELECT {RECORD} FROM heads h INDEXED BY heads_open {_JOIN} WHERE h.open = 1 AND h.kind = ?"
 
-NEWEST = f"SELECT {RECORD} {_JOIN} WHERE h.agent = ? AND h.kind = ? AND h.seq = ? AND h.name = ?"
-TAIL = (
-    f"SELECT {RECORD} {_JOIN} WHERE h.agent = ? AND h.kind = ? AND h.seq < ? AND h.lsn <= ? ORDER BY h.seq DESC LIMIT ?"
-)
-IN_FORCE = (
-    f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND h.agent = ? AND h.seq > ? ORDER BY h.seq LIMIT ?"
-)
-IN_FORCE_ALL = (
-    f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND (h.agent, h.seq) > (?, ?) "
-    "ORDER BY h.agent, h.seq LIMIT ?"
-)
-IN_FORCE_NEWEST = (
-    f"SELECT {RECORD} {_JOIN} WHERE h.open = 1 AND h.kind = ? AND h.agent = ? ORDER BY h.seq DESC, h.lsn DESC LIMIT ?"
-)
-IN_FORCE_COUNT = "SELECT count(*) FROM heads WHERE open = 1 AND kind = ? AND agent = ?"
+NEWEST = f"{_HEADS} WHERE h.agent = ? AND h.kind = ? AND h.seq = ? AND h.name = ?"
+TAIL = f"{_HEADS} WHERE h.agent = ? AND h.kind = ? AND h.seq < ? AND h.lsn <= ? ORDER BY h.seq DESC LIMIT ?"
+IN_FORCE = f"{_OPEN} AND h.agent = ? AND h.seq > ? ORDER BY h.seq LIMIT ?"
+IN_FORCE_ALL = f"{_OPEN} AND (h.agent, h.seq) > (?, ?) ORDER BY h.agent, h.seq LIMIT ?"
+IN_FORCE_NEWEST = f"{_OPEN} AND h.agent = ? ORDER BY h.seq DESC, h.lsn DESC LIMIT ?"
+IN_FORCE_COUNT = "SELECT count(*) FROM heads INDEXED BY heads_open WHERE open = 1 AND kind = ? AND agent = ?"
 
-# A mutable kind's index serves these; {path} is the branches that make up the log.
+# The index records_key serves these; its condition has to stand in them as it is in
+# the schema. {path} is the branches that make up the log.
+_CHANGING = "'action', 'pointer', 'output', 'step', 'tool', 'run', 'lifecycle'"
 HISTORY = (
     f"SELECT {RECORD} FROM records r WHERE r.agent = ? AND r.kind = ? AND r.seq = ? AND r.name = ? "
-    "AND r.kind IN ('action', 'pointer', 'output', 'step', 'lifecycle') AND ({path}) ORDER BY r.lsn DESC LIMIT ?"
+    f"AND r.kind IN ({_CHANGING}) AND ({{path}}) ORDER BY r.lsn DESC LIMIT ?"
 )
 # The newest record of each key at an earlier moment. Bare columns beside a max()
 # are those of its row (sqlite.org/lang_select.html, "Bare columns").
 AT = (
-    f"SELECT {RECORD}, max(r.lsn) FROM records r WHERE r.agent = ? AND r.kind = ? "
-    "AND r.kind IN ('action', 'pointer', 'output', 'step', 'lifecycle') AND r.lsn <= ? AND ({path}) "
+    f"SELECT {RECORD}, max(r.lsn) FROM records r INDEXED BY records_key WHERE r.agent = ? AND r.kind = ? "
+    f"AND r.kind IN ({_CHANGING}) AND r.lsn <= ? AND ({{path}}) "
     "GROUP BY r.seq, r.name ORDER BY max(r.lsn) DESC"
 )
 LOG = (

@@ -1,0 +1,74 @@
+"""What the benches share: a scratch directory on a real disk, means and medians, rows of ratios."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory beside the project (not /tmp, which may be memory), removed at the end."""
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path(__file__).resolve().parent.parent) as made:
+        yield Path(made)
+
+
+def mean_us(work: Callable[[], object], times: int) -> float:
+    """Mean microseconds of a call, everything that it causes included."""
+    start = time.perf_counter()
+    for _ in range(times):
+        work()
+    return (time.perf_counter() - start) / times * 1e6
+
+
+def median_ms(work: Callable[[], object], times: int) -> float:
+    """Median milliseconds of a call."""
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        work()
+        taken.append((time.perf_counter() - start) * 1e3)
+    return statistics.median(taken)
+
+
+def processes_ms(commands: dict[str, Sequence[str]], times: int, environ: dict[str, str]) -> dict[str, float]:
+    """Median milliseconds of whole processes, taken in turn so that a drift of the machine hits all alike."""
+    taken: dict[str, list[float]] = {name: [] for name in commands}
+    for round_ in range(times + 1):
+        for name, command in commands.items():
+            start = time.perf_counter()
+            subprocess.run(command, check=True, env={**os.environ, **environ}, stdout=subprocess.DEVNULL)
+            if round_:  # the first one warms the caches
+                taken[name].append((time.perf_counter() - start) * 1e3)
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def fdatasync_us(path: Path, size: int, times: int) -> float:
+    """Mean microseconds of appending ``size`` bytes to a file and making them durable."""
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    data = b"x" * size
+    sync = getattr(os, "fdatasync", os.fsync)
+    try:
+        return mean_us(lambda: (os.write(descriptor, data), sync(descriptor)), times)
+    finally:
+        os.close(descriptor)
+        os.unlink(path)
+
+
+def row(label: str, figure: str, ratio: float | None = None, goal: float | None = None) -> None:
+    """One line of a report: a figure, its ratio to the yardstick, and the goal for that ratio."""
+    shown = "" if ratio is None else f"  {ratio:.2f} times"
+    wanted = "" if goal is None else f"  (goal: at most {goal:g})"
+    print(f"{label:<46} {figure:>14}{shown}{wanted}", flush=True)
+
+
+def recall_command() -> str:
+    """The installed command beside this interpreter."""
+    return str(Path(sys.executable).with_name("recall"))
