@@ -13,6 +13,7 @@ from store.backend import Backend
 from store.errors import LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld, TokenMismatch
 from store.keeper import Keeper
 from store.lease import DEFAULT_TTL_MS, Fence
+from store.process import provably_dead
 
 T = TypeVar("T")
 _TRIES = 5
@@ -54,7 +55,7 @@ def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: 
     for left in range(_TRIES, 0, -1):
         lease = backend.lease(agent)
         try:
-            if lease is None or not lease.live(backend.clock.now()):
+            if lease is None or not lease.live(backend.clock.now()) or provably_dead(lease.process):
                 return once(backend, agent, work, holder=holder)
             return work(Agent(backend, agent, Keeper.adopt(backend, lease.fence, renew=False)))
         except (LeaseHeld, LeaseExpired, LeaseLost, LeaseNotHeld):
