@@ -32,7 +32,7 @@ def _resolve(agent: Agent) -> Action:
 
 
 def test_the_action_of_a_killed_process_is_resolved_without_waiting_and_without_force(tmp_path: Path) -> None:
-    """A provably dead holder runs nothing: the resolution takes an epoch of its own, which fences it, and gives it back."""
+    """A provably dead holder runs nothing: the resolution takes an epoch of its own and gives it back."""
     died = subprocess.run([sys.executable, "-c", _DIES_IN_A_CALL, tmp_path / "s"], cwd=os.getcwd(), check=False)
     assert died.returncode == -signal.SIGKILL
     backend = SqliteBackend(tmp_path / "s")
