@@ -43,6 +43,9 @@ def exported(backend: Backend, agent: str, token: str) -> Agent:
     lease = backend.lease(agent)
     if lease is None or lease.lineage != fence.lineage:
         raise TokenMismatch(what="agent", reason=f"it is not of {agent}")
+    if lease.incarnation == fence.incarnation and lease.epoch > fence.epoch:
+        # Its holder let the lease lapse and took it again, with nobody in between: still the same actor.
+        fence = lease.fence
     return Agent(backend, agent, Keeper.adopt(backend, fence, renew=True))
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from store import actions as rules
 from store import checks
 from store.actions import ActionEnd, ReconcileReport
-from store.canonical import BLOB_LIMIT, blob_name
+from store.canonical import BLOB_LIMIT
 from store.errors import ActionClosed, ActionNotUnknown, InvalidInput, ResolverFailed, StillRunning
 from store.records import ACTION, NEXT, STEP, TOOL, TURN, Action, Draft, Expect, Record
 from store.running import forget, still_running
@@ -58,8 +58,8 @@ class ActionOperations(Writer):
         class_ = checks.check_class(class_)
         text = check_text("args", json_value("args", args), limit=BLOB_LIMIT)
         step = checks.check_name("step", step) if step else ""
-        run = checks.check_name("run", run) if run else ""
-        digest = blob_name(0, text.encode())[2:]
+        run = checks.check_run(run)
+        digest = rules.args_digest(text)
         kept: list[Action] = []
 
         def attempt() -> Drafts:
@@ -116,7 +116,7 @@ class ActionOperations(Writer):
         last, body, lsn = self.view.step_record(name)
         if last is not None:
             was = str(body.get("args", ""))
-            rules.check_same_call(step, last, tool=tool, class_=class_, args_digest=digest, last_digest=was)
+            rules.check_same_call(step, last, tool=tool, class_=class_, digest=digest, last_digest=was)
             self._check_command_gone(last)
         return last, lsn
 

@@ -8,6 +8,7 @@ Closed is closed: the first close wins.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -117,7 +118,12 @@ StepVerdict = str
 REPLAY, SAME, CONTINUE, ATTEMPT = "replay", "same", "continue", "attempt"
 
 
-def check_same_call(step: str, last: Action, *, tool: str, class_: str, args_digest: str, last_digest: str) -> None:
+def args_digest(args: str) -> str:
+    """What a step's record keeps of its arguments, to tell whether they are the same."""
+    return hashlib.sha256(args.encode()).hexdigest()
+
+
+def check_same_call(step: str, last: Action, *, tool: str, class_: str, digest: str, last_digest: str) -> None:
     """A step is one call: tool, class and arguments.
 
     Raises:
@@ -126,7 +132,7 @@ def check_same_call(step: str, last: Action, *, tool: str, class_: str, args_dig
     for what, was, now in (
         ("tool", last.tool, tool),
         ("class", last.class_, class_),
-        ("set of arguments", last_digest, args_digest),
+        ("set of arguments", last_digest, digest),
     ):
         if was != now:
             raise StepMismatch(step=quoted(step), what=what, was=quoted(was), now=quoted(now))

@@ -17,6 +17,7 @@ from store.records import (
     NEXT,
     OUTPUT,
     POINTER,
+    RUN,
     TURN,
     WORKING_STATE,
     Action,
@@ -31,6 +32,7 @@ from store.records import (
 from store.text import check_count, check_text, cut, quoted
 from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
 
+_RUN = "run-"
 _OPENING_BYTES = 400  # of a turn whose whole content became an output
 
 
@@ -206,6 +208,29 @@ class Agent(ActionOperations):
     def working_state_history(self, limit: int = 20) -> list[WorkingState]:
         """Versions, newest first."""
         return list(self.view.states(check_count("limit", limit, least=1, most=1000)))
+
+    # -- runs --------------------------------------------------------------------------------
+
+    def begin_run(self) -> str:
+        """The name of the run that is going on, or of a new one; steps are scoped to it."""
+        found: list[int] = []
+
+        def attempt() -> tuple[list[Draft], list[Expect]]:
+            newest = self._backend.tail(self.id, RUN, limit=1)
+            if newest and newest[0].fields().get("status") == "started":
+                found[:] = [newest[0].seq]
+                return [], []
+            seq = newest[0].seq + 1 if newest else 1
+            found[:] = [seq]
+            return [Draft(RUN, {"status": "started"}, seq=seq)], [Expect(RUN, 0, seq=seq)]
+
+        self._append(attempt)
+        return f"{_RUN}{found[0]}"
+
+    def end_run(self, run: str) -> None:
+        """The run is over: a step of the same name in the next one is another step."""
+        seq = int(run.removeprefix(_RUN))
+        self._append(lambda: ([Draft(RUN, {"status": "ended"}, seq=seq)], []))
 
     # -- turns ------------------------------------------------------------------------------
 

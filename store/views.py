@@ -37,7 +37,8 @@ T = TypeVar("T")
 Read = Callable[[Record, FetchBlob | None], T]
 
 SHOWN_ACTIONS = 20  # in full in a briefing; the rest is counted
-SHOWN_NAMED = 200  # pointers and outputs that a briefing may choose from
+SHOWN_NAMED = 200  # pointers that a briefing may choose from
+SHOWN_OUTPUTS = 50  # the newest outputs that it may choose from
 _PAGE = 50
 
 
@@ -168,7 +169,7 @@ class View:
             _, pending_total = backend.in_force_newest(agent, ACTION, limit=0, at=self.at)
             pending = tuple(self.pending(SHOWN_ACTIONS))
             pointers, pointers_total = self.pointers()
-            outputs, outputs_total = self.outputs()
+            outputs, outputs_total = self.outputs(SHOWN_OUTPUTS)
             turns = list(self._turns_within(budget))
             newest = backend.tail(agent, TURN, limit=1, at=self.at)
             newest_action = backend.tail(agent, ACTION, limit=1, at=self.at)
