@@ -272,9 +272,18 @@ def _write() -> None:
     with tempfile.TemporaryDirectory(prefix="recall-readme-") as scratch:
         exchanges = [each for _, its in run(text, prepared(Path(scratch)), Path(scratch)) for each in its]
     for exchange in sorted(exchanges, key=lambda each: -each.first):
-        if exchange.first and "…" not in exchange.expected:
-            lines[exchange.first : exchange.first + len(exchange.expected)] = exchange.shown
+        if exchange.first:
+            lines[exchange.first : exchange.first + len(exchange.expected)] = _renewed(exchange)
     README.write_text("\n".join(lines), encoding="utf-8")
+
+
+def _renewed(exchange: Exchange) -> list[str]:
+    """What was shown, with as much left out as before."""
+    if "…" not in exchange.expected:
+        return exchange.shown
+    at = exchange.expected.index("…")
+    kept = len(exchange.shown) - (len(exchange.expected) - at - 1)
+    return [*exchange.shown[:at], "…", *exchange.shown[kept:]]
 
 
 def prepared(scratch: Path) -> dict[str, str]:

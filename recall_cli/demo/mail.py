@@ -47,7 +47,7 @@ class MailServer:
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True, name="demo-smtp")
 
-    def __enter__(self) -> MailServer:  # noqa: PYI034 (Self is newer than Python 3.10)
+    def __enter__(self) -> MailServer:
         self._thread.start()
         return self
 
@@ -172,6 +172,11 @@ class _Session(socketserver.StreamRequestHandler):
 
 
 # -- the client's side ---------------------------------------------------------------------
+
+
+def message_id(key: str) -> str:
+    """The id of the message that an action sends: its idempotency key, so that it can be asked for."""
+    return f"<{key}@recall.example>"
 
 
 def send(port: int, *, to: str, subject: str, text: str, message_id: str) -> None:

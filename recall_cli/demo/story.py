@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from recall_cli.demo.ending import Ending
-from recall_cli.demo.mail import MailServer, Moment
+from recall_cli.demo.mail import MailServer, Moment, message_id
 from recall_cli.exits import Exit
 from store.backends.sqlite import SqliteBackend
 from store.canonical import first_hash, next_hash
@@ -138,18 +139,18 @@ class Scene:
             else f"{self._number}. Killed before the mail server got the message"
         )
         with MailServer(hold=moment) as mail:
-            self._first_life(case, mail, accepted=accepted)
-            self._next_lives(case, mail, accepted=accepted)
+            killed_at = self._first_life(case, mail, accepted=accepted)
+            self._next_lives(case, mail, killed_at, accepted=accepted)
             case.emails = len(mail.messages)
         case.check(case.emails == 1, f"{case.emails} emails were sent, not 1")
         self._say(f"emails sent: {case.emails}")
         return case
 
-    def _first_life(self, case: Case, mail: MailServer, *, accepted: bool) -> None:
+    def _first_life(self, case: Case, mail: MailServer, *, accepted: bool) -> float:
         with self._process(case.agent, mail.port) as first:
             _until_held(first, mail)
             first.kill()
-            killed_at = time.monotonic()
+            killed_at = time.time()
             told, _ = _ended(first)
         case.check(first.returncode == -signal.SIGKILL, f"the first process ended with {first.returncode}")
         case.check(len(mail.messages) == int(accepted), f"the server had {len(mail.messages)} messages at the kill")
@@ -171,15 +172,16 @@ class Scene:
         case.check(status == "started", f"the action was {status} after the kill, not started")
         case.check(case.lease_left_ms > 0, "the killed process held no lease that could be in the way")
         self._say(f"kill -9 {first.pid}: gone; its lease has {case.lease_left_ms / 1000:.1f} s to go")
-        self._killed_at = killed_at
+        return killed_at
 
-    def _next_lives(self, case: Case, mail: MailServer, *, accepted: bool) -> None:
-        told = self._life(case, mail, Exit.UNSETTLED if self._by_hand else Exit.DONE, show=accepted)
+    def _next_lives(self, case: Case, mail: MailServer, killed_at: float, *, accepted: bool) -> None:
+        told = self._life(case, mail, Exit.UNSETTLED if self._by_hand else Exit.DONE)
+        self._tell_takeover(case, _event(told, "resumed"), killed_at, whole=accepted)
         if self._by_hand:
             stuck = _event(told, "stuck")
-            self._say(f"without a resolver it does not guess: {stuck['message']}")
-            self._resolve_by_hand(case, int(stuck["seq"]), "done" if accepted else "abandoned")
-            told = self._life(case, mail, Exit.DONE, show=False)
+            self._say(f"it does not guess: {stuck['message']}")
+            self._resolve_by_hand(case, int(stuck["seq"]), mail)
+            told = self._life(case, mail, Exit.DONE)
         else:
             settled = _event(told, "settled")
             case.settled, case.settled_by = str(settled["status"]), "resolver"
@@ -197,40 +199,39 @@ class Scene:
             case.check("sent" in names, "the email was not sent")
             self._say(f"so it is sent now, as action {_event(told, 'began')['seq']}, and the agent finishes")
 
-    def _life(self, case: Case, mail: MailServer, code: Exit, *, show: bool) -> list[dict[str, Any]]:
-        """A later process's whole life; the first of them takes the lease over from the dead."""
+    def _life(self, case: Case, mail: MailServer, code: Exit) -> list[dict[str, Any]]:
+        """A later process's whole life; what it told."""
         with self._process(case.agent, mail.port) as process:
             told, errors = _ended(process)
         if process.returncode != code:
             raise DemoFailed(reason=f"process {process.pid} ended with {process.returncode}: {_last_line(errors)}")
-        resumed = _event(told, "resumed")
-        if case.takeover_ms:
-            return told
+        return told
+
+    def _tell_takeover(self, case: Case, resumed: Mapping[str, Any], killed_at: float, *, whole: bool) -> None:
         case.takeover_ms = float(resumed["ms"])
-        case.restart_ms = round((time.monotonic() - self._killed_at) * 1000, 1)
+        case.restart_ms = round((float(resumed["at"]) - killed_at) * 1000, 1)
         case.check(resumed["epoch"] == 2, f"the next process has epoch {resumed['epoch']}, not 2")
-        case.check(case.takeover_ms < case.lease_left_ms, "the next process waited for the lease to run out")
-        self._say(
-            f"process {process.pid}, the same program: resumed in {case.takeover_ms:.0f} ms, the holder being dead"
-        )
+        case.check(case.restart_ms < case.lease_left_ms, "the next process waited for the lease to run out")
+        self._say(f"process {resumed['pid']}, the same program: nobody waits for a holder that is provably dead;")
+        self._say(f"resumed in {case.takeover_ms:.0f} ms, which is {case.restart_ms:.0f} ms after the kill")
         briefing = str(resumed["briefing"])
         heading = next((line for line in briefing.splitlines() if line.startswith("## ")), "")
         case.check("action" in heading.lower(), "the briefing does not begin with the interrupted call")
-        if show:
-            self._say("its briefing, whole:")
-            self._tell("")
-            for line in briefing.splitlines():
-                self._tell(f"     | {line}".rstrip())
-            self._tell("")
-        else:
-            self._say(f"its briefing begins with the interrupted call, as above: {heading.removeprefix('## ')}")
-        return told
+        if not whole:
+            self._say(f"its briefing begins as above: {heading.removeprefix('## ')}")
+            return
+        self._say("its briefing, whole:")
+        self._tell("")
+        for line in briefing.splitlines():
+            self._tell(f"     | {line}".rstrip())
+        self._tell("")
 
-    def _resolve_by_hand(self, case: Case, seq: int, status: str) -> None:
-        reason = "seen in the mail server's log" if status == "done" else "not in the mail server's log"
-        words = ["actions", "resolve", "-a", case.agent, str(seq), status, "--reason", reason]
-        self._say(f"an operator looks it up: {reason}")
-        self._say(f"$ recall {' '.join(words[:-1])} '{reason}'")
+    def _resolve_by_hand(self, case: Case, seq: int, mail: MailServer) -> None:
+        there = mail.seen(message_id(case.key))
+        status, reason = ("done", "the server has it") if there else ("abandoned", "the server does not have it")
+        words = ["actions", "resolve", "-a", case.agent, str(seq), status, "--reason", reason, "--by", "operator"]
+        self._say(f"so an operator looks it up, {reason}, and says so:")
+        self._say(f"$ recall {shlex.join(words)}")
         done = subprocess.run(
             [sys.executable, "-m", "recall_cli", "--dir", str(self.store), *words],
             stdin=subprocess.DEVNULL,
@@ -248,6 +249,7 @@ class Scene:
         with self._looking() as backend:
             action = View(backend, case.agent).action(seq)
         case.settled, case.settled_by = action.status, action.by
+        self._say("and the program is started again")
 
     def without_records(self) -> int:
         """The number of emails from a program without records that is killed and started again."""

@@ -8,12 +8,13 @@ It tells what it does as JSON lines on stdout, which the story reads.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
 
 from recall_cli import Client
-from recall_cli.demo.mail import send, was_seen
+from recall_cli.demo.mail import message_id, send, was_seen
 from recall_cli.exits import Exit
 from store.actions import ActionEnd
 from store.agent import Agent
@@ -27,19 +28,13 @@ MAIL = {
 }
 
 
-def message_id(key: str) -> str:
-    """The id of the message that an action sends: its idempotency key, so that it can be asked for."""
-    return f"<{key}@recall.example>"
-
-
 def work(store: str, agent_id: str, port: int, *, ask: bool) -> int:
     """One life of the agent; returns its exit code."""
     with Client(local_dir=store) as client:
         asked = time.perf_counter()
         with client.resume(agent_id) as agent:
-            took = (time.perf_counter() - asked) * 1000
-            context = agent.context
-            _tell("resumed", epoch=agent.epoch, ms=round(took, 1), fresh=context.fresh, briefing=context.briefing)
+            context, took = agent.context, round((time.perf_counter() - asked) * 1000, 1)
+            _tell("resumed", pid=os.getpid(), epoch=agent.epoch, at=time.time(), ms=took, briefing=context.briefing)
             if context.fresh:
                 _begin_work(agent)
             if ask:

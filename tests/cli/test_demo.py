@@ -54,12 +54,8 @@ def test_the_demo_counts_one_email_for_each_kill_and_leaves_nothing(run_recall: 
     assert "emails sent: 1 and 1, one for each case; without records 2\n" in done.out
     assert done.out.rstrip().endswith("verified, chain ok")
     assert _nothing_left(scratch)
-
-
-def test_the_demo_shows_the_interrupted_call_first(run_recall: Run, scratch: Path) -> None:
-    """The briefing of the next process is printed whole, and its first section is the call that was cut off."""
-    out = run_recall("demo").out
-    briefing = [line.strip().removeprefix("|").strip() for line in out.splitlines() if line.startswith("     |")]
+    # The briefing of the next process is there whole, the call that was cut off first.
+    briefing = [line.strip().removeprefix("|").strip() for line in done.out.splitlines() if line.startswith("     |")]
     assert briefing[0].startswith("You are agent billing-migrator, resuming")
     headings = [line for line in briefing if line.startswith("## ")]
     assert headings[0] == "## Unfinished actions (1)"
@@ -80,8 +76,19 @@ def test_the_demo_as_a_document(run_recall: Run, scratch: Path) -> None:
         (1, "abandoned", "resolver"),
     ]
     for case in told["cases"]:
-        assert 0 < case["takeover_ms"] < case["lease_left_ms"]
+        assert 0 < case["takeover_ms"] < case["restart_ms"] < case["lease_left_ms"]
     assert len({case["key"] for case in told["cases"]}) == 2
+
+
+def test_an_operator_settles_in_the_demo_by_hand(run_recall: Run, scratch: Path) -> None:
+    """With --by-hand each process stops at the call that it does not know of, and recall actions resolve settles it."""
+    done = run_recall("demo", "--by-hand", "--json")
+    assert (done.code, done.err) == (0, "")
+    told = json.loads(done.out)
+    assert [(case["emails"], case["settled"], case["settled_by"]) for case in told["cases"]] == [
+        (1, "done", "operator"),
+        (1, "abandoned", "operator"),
+    ]
 
 
 def test_the_demo_keeps_its_store_when_asked(run_recall: Run, scratch: Path) -> None:
@@ -94,19 +101,18 @@ def test_the_demo_keeps_its_store_when_asked(run_recall: Run, scratch: Path) -> 
     assert not _processes_of(scratch)
 
 
-def test_the_demo_runs_in_a_bare_environment(run_recall: Run, scratch: Path) -> None:
-    """It needs no home, no UTF-8 locale and none of the user's variables, and a lease of theirs has no part in it."""
-    bare = {"HOME": None, "LANG": "C", "TERM": None, "RECALL_LEASE": "a:b:1:c", "RECALL_DIR": "/nonexistent/x"}
-    done = run_recall("demo", env=bare)
-    assert (done.code, done.err) == (0, "")
-
-
-def test_the_demo_without_a_stdin(environment: dict[str, str], scratch: Path) -> None:
-    """A closed stdin does not matter to it."""
-    shut = subprocess.run(
-        ["/bin/sh", "-c", f"exec '{COMMAND}' demo <&-"], env=environment, capture_output=True, text=True, check=False
-    )
-    assert (shut.returncode, shut.stderr) == (0, "")
+def test_the_demo_runs_in_a_bare_environment(environment: dict[str, str], scratch: Path) -> None:
+    """It needs no home, no UTF-8 locale and no stdin, and a lease or store of the user's has no part in it."""
+    bare = {
+        "PATH": environment["PATH"],
+        "TMPDIR": str(scratch),
+        "LANG": "C",
+        "RECALL_LEASE": "a:b:1:c",
+        "RECALL_DIR": "/x",
+    }
+    command = ["/bin/sh", "-c", f"exec '{COMMAND}' demo <&-"]
+    done = subprocess.run(command, env=bare, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
     assert _nothing_left(scratch)
 
 
