@@ -10,9 +10,10 @@ from typing import TypeVar
 
 from store.agent import Agent
 from store.backend import Backend
+from store.clock import Instant
 from store.errors import LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld, TokenMismatch
 from store.keeper import Keeper
-from store.lease import DEFAULT_TTL_MS, Fence
+from store.lease import DEFAULT_TTL_MS, Fence, Lease
 from store.process import provably_dead
 
 T = TypeVar("T")
@@ -49,6 +50,11 @@ def exported(backend: Backend, agent: str, token: str) -> Agent:
     return Agent(backend, agent, Keeper.adopt(backend, fence, renew=True))
 
 
+def may_be_acting(lease: Lease | None, now: Instant) -> bool:
+    """Whether somebody may act under the lease right now: it is in force, and its holder not provably dead."""
+    return lease is not None and lease.live(now) and not provably_dead(lease.process)
+
+
 def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "") -> T:
     """An operator's write: under the holder's epoch while the agent is live, else under one of its own.
 
@@ -58,8 +64,9 @@ def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: 
     for left in range(_TRIES, 0, -1):
         lease = backend.lease(agent)
         try:
-            if lease is None or not lease.live(backend.clock.now()) or provably_dead(lease.process):
+            if not may_be_acting(lease, backend.clock.now()):
                 return once(backend, agent, work, holder=holder)
+            assert lease is not None
             return work(Agent(backend, agent, Keeper.adopt(backend, lease.fence, renew=False)))
         except (LeaseHeld, LeaseExpired, LeaseLost, LeaseNotHeld):
             if left == 1:  # the lease changed hands between our look and our write, each time

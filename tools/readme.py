@@ -196,7 +196,7 @@ class Shell:
 
 def _renamed(match: re.Match[str]) -> str:
     """Another machine's name; the columns after it stay where they are."""
-    name, gap = "laptop" + match[1], match[2]
+    name, gap = "dev" + match[1], match[2]
     return name + (" " * max(2, len(match.group()) - len(name)) if len(gap) > 1 else gap)
 
 
