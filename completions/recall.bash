@@ -3,6 +3,31 @@
 _recall_has() {
     case "$1" in
         'recall') return 0 ;;
+        'recall agents') return 0 ;;
+        'recall agents list') return 0 ;;
+        'recall agents show') return 0 ;;
+        'recall agents archive') return 0 ;;
+        'recall agents unarchive') return 0 ;;
+        'recall briefing') return 0 ;;
+        'recall state') return 0 ;;
+        'recall state show') return 0 ;;
+        'recall state history') return 0 ;;
+        'recall state diff') return 0 ;;
+        'recall turns') return 0 ;;
+        'recall turns list') return 0 ;;
+        'recall turns show') return 0 ;;
+        'recall pointers') return 0 ;;
+        'recall pointers list') return 0 ;;
+        'recall outputs') return 0 ;;
+        'recall outputs list') return 0 ;;
+        'recall outputs get') return 0 ;;
+        'recall actions') return 0 ;;
+        'recall actions list') return 0 ;;
+        'recall actions show') return 0 ;;
+        'recall log') return 0 ;;
+        'recall records') return 0 ;;
+        'recall exec') return 0 ;;
+        'recall run') return 0 ;;
         'recall demo') return 0 ;;
         'recall completions') return 0 ;;
         'recall help') return 0 ;;
@@ -13,9 +38,134 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='demo completions help'
+            words='agents briefing state turns pointers outputs actions log records exec run demo completions help'
             options='--version --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
+            files= ;;
+        'recall agents')
+            words='list show archive unarchive'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall agents list')
+            words=''
+            options='--match --status --older-than --limit --dir --backend --json --jsonl --no-color -h --help'
+            valued='--match --status --older-than --limit --dir --backend'
+            files= ;;
+        'recall agents show')
+            words=''
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall agents archive')
+            words=''
+            options='--agent -a --reason --by --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --dir --backend'
+            files= ;;
+        'recall agents unarchive')
+            words=''
+            options='--agent -a --reason --by --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --dir --backend'
+            files= ;;
+        'recall briefing')
+            words=''
+            options='--budget --at --dir --backend --json --jsonl --no-color -h --help'
+            valued='--budget --at --dir --backend'
+            files= ;;
+        'recall state')
+            words='show history diff'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall state show')
+            words=''
+            options='--version --dir --backend --json --jsonl --no-color -h --help'
+            valued='--version --dir --backend'
+            files= ;;
+        'recall state history')
+            words=''
+            options='--limit --milestones --dir --backend --json --jsonl --no-color -h --help'
+            valued='--limit --dir --backend'
+            files= ;;
+        'recall state diff')
+            words=''
+            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend'
+            files= ;;
+        'recall turns')
+            words='list show'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall turns list')
+            words=''
+            options='--limit --all --before --since --role --text --full --dir --backend --json --jsonl --no-color -h --help'
+            valued='--limit --before --since --role --text --dir --backend'
+            files= ;;
+        'recall turns show')
+            words=''
+            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend'
+            files= ;;
+        'recall pointers')
+            words='list'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall pointers list')
+            words=''
+            options='--type --limit --dir --backend --json --jsonl --no-color -h --help'
+            valued='--type --limit --dir --backend'
+            files= ;;
+        'recall outputs')
+            words='list get'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall outputs list')
+            words=''
+            options='--tool --text --limit --dir --backend --json --jsonl --no-color -h --help'
+            valued='--tool --text --limit --dir --backend'
+            files= ;;
+        'recall outputs get')
+            words=''
+            options='--agent -a --output -o --raw --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --output -o --dir --backend'
+            files= ;;
+        'recall actions')
+            words='list show'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall actions list')
+            words=''
+            options='--all-agents --pending --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any --dir --backend --json --jsonl --no-color -h --help'
+            valued='--status --class --tool --step --older-than --newer-than --text --limit --dir --backend'
+            files= ;;
+        'recall actions show')
+            words=''
+            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend'
+            files= ;;
+        'recall log')
+            words=''
+            options='--kind --since --limit --all --follow -f --dir --backend --json --jsonl --no-color -h --help'
+            valued='--kind --since --limit --dir --backend'
+            files= ;;
+        'recall records')
+            words=''
+            options='--kind --dir --backend --json --jsonl --no-color -h --help'
+            valued='--kind --dir --backend'
+            files= ;;
+        'recall exec')
+            words=''
+            options='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd --dir --backend --json --jsonl --no-color -h --help'
+            valued='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd --dir --backend'
+            files= ;;
+        'recall run')
+            words=''
+            options='--agent -a --class --step --run --tool --args --resolver --resolver-timeout --timeout --wait --retry-failed --output-limit --no-capture --replay-cut --redact --outcome-file --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --class --step --run --tool --args --resolver --resolver-timeout --timeout --wait --output-limit --redact --outcome-file --dir --backend'
             files= ;;
         'recall demo')
             words=''
@@ -28,7 +178,7 @@ _recall_at() {
             valued='--dir --backend'
             files= ;;
         'recall help')
-            words='demo completions help exit-codes'
+            words='agents briefing state turns pointers outputs actions log records exec run demo completions help exit-codes'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -39,6 +189,39 @@ _recall_value() {
     files= choices=
     case "$1 $2" in
         'recall --dir') files=1 ;;
+        'recall agents --dir') files=1 ;;
+        'recall agents list --status') choices='live lapsed dead released archived' ;;
+        'recall agents list --dir') files=1 ;;
+        'recall agents show --dir') files=1 ;;
+        'recall agents archive --dir') files=1 ;;
+        'recall agents unarchive --dir') files=1 ;;
+        'recall briefing --dir') files=1 ;;
+        'recall state --dir') files=1 ;;
+        'recall state show --dir') files=1 ;;
+        'recall state history --dir') files=1 ;;
+        'recall state diff --dir') files=1 ;;
+        'recall turns --dir') files=1 ;;
+        'recall turns list --role') choices='system user assistant tool' ;;
+        'recall turns list --dir') files=1 ;;
+        'recall turns show --dir') files=1 ;;
+        'recall pointers --dir') files=1 ;;
+        'recall pointers list --dir') files=1 ;;
+        'recall outputs --dir') files=1 ;;
+        'recall outputs list --dir') files=1 ;;
+        'recall outputs get --output') files=1 ;;
+        'recall outputs get -o') files=1 ;;
+        'recall outputs get --dir') files=1 ;;
+        'recall actions --dir') files=1 ;;
+        'recall actions list --status') choices='started done failed abandoned unknown' ;;
+        'recall actions list --class') choices='pure idempotent external' ;;
+        'recall actions list --dir') files=1 ;;
+        'recall actions show --dir') files=1 ;;
+        'recall log --dir') files=1 ;;
+        'recall records --dir') files=1 ;;
+        'recall exec --briefing-file') files=1 ;;
+        'recall exec --dir') files=1 ;;
+        'recall run --outcome-file') files=1 ;;
+        'recall run --dir') files=1 ;;
         'recall demo --dir') files=1 ;;
         'recall completions --dir') files=1 ;;
         'recall help --dir') files=1 ;;

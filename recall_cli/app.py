@@ -46,6 +46,17 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "agents": Entry("agents", "List agents, show one, archive it", LOOK),
+    "briefing": Entry("briefing", "Print the text that the agent's next process starts from", LOOK),
+    "state": Entry("state", "Show, compare and set the working state", LOOK),
+    "turns": Entry("turns", "List, show and add turns", LOOK),
+    "pointers": Entry("pointers", "List, set and remove pointers", LOOK),
+    "outputs": Entry("outputs", "List, get and put outputs", LOOK),
+    "actions": Entry("actions", "List, show, begin, end and settle actions", LOOK),
+    "log": Entry("log", "Print the log of an agent: the newest 50 records unless told otherwise", LOOK),
+    "records": Entry("records", "Print the newest record of every key, as key and value", LOOK),
+    "exec": Entry("exec", "Run a command as the agent: take its lease, keep it, release it", ACT),
+    "run": Entry("run", "Run a command as a step that happens once", ACT),
     "demo": Entry("demo", "Show it: an agent is killed while it sends an email, and one email is sent", KEEP),
     "completions": Entry("completions", "Print the completion script of a shell", KEEP),
     "help": Entry("help", "Explain a command, or the exit codes", KEEP),

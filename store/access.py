@@ -20,22 +20,34 @@ T = TypeVar("T")
 _TRIES = 5
 
 
-def once(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "") -> T:
+def once(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "", archived: bool = False) -> T:
     """Take the lease, do ``work``, release.
+
+    Args:
+        archived: whether an archived agent may be written to.
 
     Raises:
         LeaseHeld: somebody acts for the agent.
+        AgentArchived: it was ended.
     """
     keeper = Keeper(backend, agent, ttl_ms=DEFAULT_TTL_MS, holder=holder, background=False)
+    one = Agent(backend, agent, keeper)
+    if not archived:
+        one.refuse_archived()
     keeper.acquire()
     try:
-        return work(Agent(backend, agent, keeper))
+        if not archived:
+            one.refuse_archived()  # it may have been archived between the look and the lease
+        return work(one)
     finally:
         keeper.release()
 
 
-def exported(backend: Backend, agent: str, token: str) -> Agent:
+def exported(backend: Backend, agent: str, token: str, *, background: bool = False) -> Agent:
     """The agent as the shell session works on it whose token this is; each write renews its lease.
+
+    Args:
+        background: renew it in a thread too, for a process that runs for long.
 
     Raises:
         TokenMismatch: the token is of another store or agent.
@@ -47,12 +59,15 @@ def exported(backend: Backend, agent: str, token: str) -> Agent:
     if lease.incarnation == fence.incarnation and lease.epoch > fence.epoch:
         # Its holder let the lease lapse and took it again, with nobody in between: still the same actor.
         fence = lease.fence
-    return Agent(backend, agent, Keeper.adopt(backend, fence, renew=True))
+    keeper = Keeper.adopt(backend, fence, renew=True)
+    if background:
+        keeper.renew_in_background(lease.ttl_ms)
+    return Agent(backend, agent, keeper)
 
 
-def may_be_acting(lease: Lease | None, now: Instant) -> bool:
+def may_be_acting(lease: Lease, now: Instant) -> bool:
     """Whether somebody may act under the lease right now: it is in force, and its holder not provably dead."""
-    return lease is not None and lease.live(now) and not provably_dead(lease.process)
+    return lease.live(now) and not provably_dead(lease.process)
 
 
 def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "") -> T:
@@ -64,9 +79,8 @@ def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: 
     for left in range(_TRIES, 0, -1):
         lease = backend.lease(agent)
         try:
-            if not may_be_acting(lease, backend.clock.now()):
-                return once(backend, agent, work, holder=holder)
-            assert lease is not None
+            if lease is None or not may_be_acting(lease, backend.clock.now()):
+                return once(backend, agent, work, holder=holder, archived=True)
             return work(Agent(backend, agent, Keeper.adopt(backend, lease.fence, renew=False)))
         except (LeaseHeld, LeaseExpired, LeaseLost, LeaseNotHeld):
             if left == 1:  # the lease changed hands between our look and our write, each time

@@ -11,9 +11,11 @@ from store.acting import ActionOperations
 from store.backend import Acquired, Backend
 from store.briefing import DEFAULT_BUDGET, check_budget, render
 from store.canonical import BLOB_LIMIT
-from store.errors import InvalidInput, LeaseHeld, NotFound, RefTaken
+from store.errors import AgentArchived, InvalidInput, LeaseHeld, NotFound, RefTaken
 from store.keeper import Keeper
 from store.records import (
+    ARCHIVED,
+    LIFECYCLE,
     NEXT,
     OUTPUT,
     POINTER,
@@ -28,12 +30,18 @@ from store.records import (
     Pointer,
     Turn,
     WorkingState,
+    compact,
 )
 from store.text import check_count, check_text, cut, quoted
 from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
 
 _RUN = "run-"
 _OPENING_BYTES = 400  # of a turn whose whole content became an output
+
+
+def is_own_run(name: str) -> bool:
+    """Whether a run's name is one that ``begin_run`` may give."""
+    return name.startswith(_RUN) and name.removeprefix(_RUN).isdigit()
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,15 @@ class Agent(ActionOperations):
         return self._keeper.epoch
 
     @property
+    def token(self) -> str:
+        """What a child process needs to write under this lease: RECALL_LEASE.
+
+        Raises:
+            LeaseNotHeld, LeaseLost.
+        """
+        return self._keeper.fence.token(self._backend.store_id)
+
+    @property
     def context(self) -> Context:
         if self._context is None:
             self._context = self._read_context()
@@ -125,8 +142,14 @@ class Agent(ActionOperations):
         return True
 
     def take(self) -> Acquired:
-        """Acquire and settle. Raises LeaseHeld, naming the holder."""
+        """Acquire and settle. Raises LeaseHeld, naming the holder, and AgentArchived."""
+        self.refuse_archived()
         acquired = self._keeper.acquire()
+        try:
+            self.refuse_archived()  # it may have been archived between the look and the lease
+        except AgentArchived:
+            self._keeper.release()
+            raise
         self.settle()
         self._context = None
         return acquired
@@ -135,6 +158,39 @@ class Agent(ActionOperations):
         """Give the lease back, so that the next process need not wait; False if it was not held."""
         self.on_release(self)
         return self._keeper.release()
+
+    def refuse_archived(self) -> None:
+        """Raise AgentArchived if the agent was ended."""
+        if self.view.archived():
+            raise AgentArchived(agent=self.id)
+
+    def archive(self, reason: str, by: str = "") -> None:
+        """End the agent: nobody acquires it again until ``unarchive``. Its records and epochs stay.
+
+        Args:
+            reason: why, kept in the log.
+            by: who decided it, at most 200 bytes.
+
+        Raises:
+            AgentArchived: it is archived already.
+        """
+        self.refuse_archived()
+        self._lifecycle("archived", reason, by)
+
+    def unarchive(self, reason: str, by: str = "") -> None:
+        """Let an archived agent be acquired again. Raises NotFound if it is not archived."""
+        if not self.view.archived():
+            raise NotFound(what="archived agent", name=self.id)
+        self._lifecycle("unarchived", reason, by)
+
+    def _lifecycle(self, event: str, reason: str, by: str) -> None:
+        reason = check_text("reason", reason, limit=checks.REASON_LIMIT, empty=False)
+        body = {"event": event, "reason": reason, **compact({"by": check_text("by", by, limit=200)})}
+
+        def attempt() -> tuple[list[Draft], list[Expect]]:
+            return [Draft(LIFECYCLE, body, name=ARCHIVED)], []
+
+        self._append(attempt)
 
     def refresh(self) -> Context:
         """The context, read again."""
