@@ -53,6 +53,7 @@ _recall_has() {
         'recall aside list') return 0 ;;
         'recall aside show') return 0 ;;
         'recall aside export') return 0 ;;
+        'recall demo') return 0 ;;
         'recall completions') return 0 ;;
         'recall help') return 0 ;;
         *) return 1 ;;
@@ -62,7 +63,7 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import query aside completions help'
+            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import query aside demo completions help'
             options='--version --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -316,13 +317,18 @@ _recall_at() {
             options='--output -o --force --dir --backend --json --jsonl --no-color -h --help'
             valued='--output -o --dir --backend'
             files= ;;
+        'recall demo')
+            words=''
+            options='--by-hand --keep --dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
         'recall completions')
             words='bash zsh fish'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
         'recall help')
-            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import query aside completions help exit-codes'
+            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import query aside demo completions help exit-codes'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -403,6 +409,7 @@ _recall_value() {
         'recall aside export --output') files=1 ;;
         'recall aside export -o') files=1 ;;
         'recall aside export --dir') files=1 ;;
+        'recall demo --dir') files=1 ;;
         'recall completions --dir') files=1 ;;
         'recall help --dir') files=1 ;;
     esac

@@ -67,6 +67,7 @@ COMMANDS: dict[str, Entry] = {
     "import": Entry("import_", "Import the agents of an export, all of them or none", KEEP),
     "query": Entry("query", "Answer a SELECT over the store", KEEP),
     "aside": Entry("aside", "What was set aside: records that an agent's log no longer goes through", KEEP),
+    "demo": Entry("demo", "Show it: an agent is killed while it sends an email, and one email is sent", KEEP),
     "completions": Entry("completions", "Print the completion script of a shell", KEEP),
     "help": Entry("help", "Explain a command, or the exit codes", KEEP),
 }

@@ -10,10 +10,11 @@ from typing import TypeVar
 
 from store.agent import Agent
 from store.backend import Acquired, Backend
+from store.clock import Instant
 from store.errors import LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld, TokenMismatch
 from store.keeper import Keeper
-from store.lease import DEFAULT_TTL_MS, Fence, LeaseRequest
-from store.process import this_process
+from store.lease import DEFAULT_TTL_MS, Fence, Lease, LeaseRequest
+from store.process import provably_dead, this_process
 
 T = TypeVar("T")
 _TRIES = 5
@@ -64,6 +65,11 @@ def exported(backend: Backend, agent: str, token: str, *, background: bool = Fal
     return Agent(backend, agent, keeper)
 
 
+def may_be_acting(lease: Lease, now: Instant) -> bool:
+    """Whether somebody may act under the lease right now: it is in force, and its holder not provably dead."""
+    return lease.live(now) and not provably_dead(lease.process)
+
+
 def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "") -> T:
     """An operator's write: under the holder's epoch while the agent is live, else under one of its own.
 
@@ -73,7 +79,7 @@ def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: 
     for left in range(_TRIES, 0, -1):
         lease = backend.lease(agent)
         try:
-            if lease is None or not lease.live(backend.clock.now()):
+            if lease is None or not may_be_acting(lease, backend.clock.now()):
                 return once(backend, agent, work, holder=holder, archived=True)
             return work(Agent(backend, agent, Keeper.adopt(backend, lease.fence, renew=False)))
         except (LeaseHeld, LeaseExpired, LeaseLost, LeaseNotHeld):
