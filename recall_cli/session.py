@@ -101,6 +101,8 @@ def working(here: Globals, agent_id: str) -> Iterator[tuple[SqliteBackend, Calla
     from store.lease import DEFAULT_TTL_MS
 
     token = os.environ.get("RECALL_LEASE", "")
+    if token:
+        check_store_of_token(here)
     own: list[Agent] = []
     with writing(here) as backend:
 
