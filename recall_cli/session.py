@@ -96,6 +96,7 @@ def working(here: Globals, agent_id: str) -> Iterator[tuple[SqliteBackend, Calla
     so whoever forks does it first.
     """
     from store.access import exported
+    from store.agent import Agent
     from store.client import patiently
     from store.keeper import Keeper
     from store.lease import DEFAULT_TTL_MS
