@@ -49,7 +49,7 @@ def test_a_pager_behind_it_keeps_the_terminal(run_on_terminal: Run) -> None:
 def test_ctrl_c_ends_the_command_and_the_script(run_on_terminal: Run) -> None:
     """Ctrl-C reaches the command, its end is recorded, and the script that ran it does not go on."""
     env = {"PATH": f"{COMMAND.parent}:/usr/bin:/bin", "RECALL_AGENT": "a"}
-    script = "recall run --class external -- sh -c 'echo ready; sleep 60'; echo went on"
+    script = "recall run --class external -- sh -c 'echo ready; exec sleep 60'; echo went on"
     ended = run_on_terminal("-c", script, program=["/bin/bash"], env=env, dialogue=[("ready", "\x03")])
     assert "went on" not in ended.out
     look = run_on_terminal("actions", "list", "a")
@@ -58,7 +58,7 @@ def test_ctrl_c_ends_the_command_and_the_script(run_on_terminal: Run) -> None:
 
 def test_ctrl_c_under_exec_ends_all(run_on_terminal: Run) -> None:
     """Under exec too; the lease is released, and the step is unknown."""
-    script = "recall run --class external -- sh -c 'echo ready; sleep 60'; echo went on"
+    script = "recall run --class external -- sh -c 'echo ready; exec sleep 60'; echo went on"
     env = {"PATH": f"{COMMAND.parent}:/usr/bin:/bin"}
     ended = run_on_terminal("exec", "a", "--", "bash", "-c", script, env=env, dialogue=[("ready", "\x03")])
     assert ended.code == -2
@@ -99,7 +99,7 @@ def test_a_background_job_that_reads_is_stopped_until_fg(run_on_terminal: Run) -
     seen = _shell(
         run_on_terminal,
         ("recall run --class pure -- sh -c 'read line; echo got $line' &\n", ""),
-        (PROMPT, "\n"),
+        (PROMPT, 'until [ -n "$(jobs -s)" ]; do sleep 0.1; done\n'),
         ("Stopped", "fg\n"),
         ("fg", "ada\n"),
         ("got ada", "exit\n"),
