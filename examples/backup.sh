@@ -22,7 +22,7 @@ printf '%s\n' "$sum" > "$night/SHA256"
 
 # Somebody is told once a night: external. NOTIFY gets the text on its command line; whether it got through
 # is found in what it leaves behind.
-recall run --class external --tool notify --step notify --resolver "grep -qs $RECALL_RUN '$target/notified'" -- \
+recall run --class external --tool notify --step notify --resolver "grep -qs '^$RECALL_RUN:' '$target/notified'" -- \
     "${NOTIFY:?the program that tells somebody}" "$RECALL_RUN: ${sum%% *}"
 
 # Which ones are too old is decided once, in a step of its own, so that a second attempt does not find others.

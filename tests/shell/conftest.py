@@ -122,6 +122,17 @@ def alive(pid: int) -> bool:
         return False
 
 
+def below(pid: int) -> list[int]:
+    """All descendants of a process that are there, children first."""
+    found: list[int] = []
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(child) for child in (thread / "children").read_text().split()]
+    except OSError:
+        pass  # it has ended
+    return [*found, *(each for child in found for each in below(child))]
+
+
 @pytest.fixture
 def shell(environment: dict[str, str], tmp_path: Path) -> Iterator[Shell]:
     environ = {**environment, "PATH": f"{COMMAND.parent}:{environment['PATH']}", "RECALL_AGENT": AGENT}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine import ROOT
-from tests.shell.conftest import AGENT, Shell, alive, until
+from tests.shell.conftest import AGENT, Shell, alive, below, until
 
 EFFECT = "echo x >> effects"
 
@@ -136,7 +136,7 @@ def test_a_stopped_exec_takes_its_lease_again(shell: Shell) -> None:
     """
     process = shell.start("exec", AGENT, "--ttl", "1s", "--", "bash", "-c", script)
     shell.wait("begun")
-    tree = [process.pid, *_below(process.pid)]
+    tree = [process.pid, *below(process.pid)]
     for pid in tree:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(2)
@@ -147,13 +147,6 @@ def test_a_stopped_exec_takes_its_lease_again(shell: Shell) -> None:
     ended = shell.end(process)
     assert ended.code == 0, ended.err
     assert (shell.count(), shell.statuses()) == (1, ["done"])
-
-
-def _below(pid: int) -> list[int]:
-    found: list[int] = []
-    for each in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(child) for child in (each / "children").read_text().split()]
-    return [*found, *(below for child in found for below in _below(child))]
 
 
 def test_a_script_killed_alone_lets_its_step_be_recorded(shell: Shell) -> None:
@@ -314,7 +307,7 @@ def test_as_the_first_process_of_a_container(shell: Shell) -> None:
     second = subprocess.Popen([*inside, "--wait", "60s", "--", "true"], env=environ, cwd=shell.here)
     shell.started.append(second)
     time.sleep(1.0)
-    pid = _below(second.pid)[0]  # unshare's only child; the others are below it
+    pid = below(second.pid)[0]  # unshare's only child; the others are below it
     os.kill(pid, signal.SIGTERM)
     assert second.wait(timeout=10) == 143
     assert process.wait(timeout=30) == 0

@@ -24,8 +24,8 @@ from tests.shell.conftest import AGENT, Shell
 CALLS = f"{CHANGING},close,pipe2,clone,clone3,fork,vfork,wait4,kill"
 LINE = re.compile(r"^(\w+)\((.*)")
 STEP = ("--step", "s", "--wait", "30s", "--", "sh", "-c", "echo $RECALL_IDEMPOTENCY_KEY >> effects; echo out")
-# Each part takes every 40th call; RECALL_TEST_EVERY_CALL=1 takes all of them, in some twenty minutes.
-STRIDE = 1 if os.environ.get("RECALL_TEST_EVERY_CALL") else 40
+# Each part takes every 40th call; EVERY_CALL=1 takes all of them, in some twenty minutes.
+STRIDE = 1 if os.environ.get("EVERY_CALL") else 40
 
 
 def traced(shell: Shell, class_: str, *, inject: str = "", trace: Path | None = None) -> int:
