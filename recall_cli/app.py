@@ -46,6 +46,28 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "agents": Entry("agents", "List agents, show one, archive it", LOOK),
+    "briefing": Entry("briefing", "Print the text that the agent's next process starts from", LOOK),
+    "state": Entry("state", "Show, compare and set the working state", LOOK),
+    "turns": Entry("turns", "List, show and add turns", LOOK),
+    "pointers": Entry("pointers", "List, set and remove pointers", LOOK),
+    "outputs": Entry("outputs", "List, get and put outputs", LOOK),
+    "actions": Entry("actions", "List, show, begin, end and settle actions", LOOK),
+    "log": Entry("log", "Print the log of an agent: the newest 50 records unless told otherwise", LOOK),
+    "records": Entry("records", "Print the newest record of every key, as key and value", LOOK),
+    "resume": Entry("resume", "Resume an agent and print its briefing", ACT),
+    "acquire": Entry("resume", "Take an agent's lease for a shell session, without its briefing", ACT),
+    "release": Entry("resume", "Give the session's lease back", ACT),
+    "exec": Entry("exec", "Run a command as the agent: take its lease, keep it, release it", ACT),
+    "run": Entry("run", "Run a command as a step that happens once", ACT),
+    "lease": Entry("lease", "Who may act for an agent", ACT),
+    "milestone": Entry("milestone", "Mark a durable point of an agent's work", ACT),
+    "verify": Entry("verify", "Check that the store still says what was written", KEEP),
+    "export": Entry("export", "Write agents' logs, byte for byte, as lines of JSON", KEEP),
+    "import": Entry("import_", "Import the agents of an export, all of them or none", KEEP),
+    "query": Entry("query", "Answer a SELECT over the store", KEEP),
+    "aside": Entry("aside", "What was set aside: records that an agent's log no longer goes through", KEEP),
+    "demo": Entry("demo", "Show it: an agent is killed while it sends an email, and one email is sent", KEEP),
     "completions": Entry("completions", "Print the completion script of a shell", KEEP),
     "help": Entry("help", "Explain a command, or the exit codes", KEEP),
 }

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from store import actions as rules
 from store import checks
 from store.actions import ActionEnd, ReconcileReport
-from store.canonical import BLOB_LIMIT, blob_name
-from store.errors import ActionClosed, ActionNotUnknown, InvalidInput, ResolverFailed
-from store.records import ACTION, NEXT, STEP, TURN, Action, Draft, Expect, Record
+from store.canonical import BLOB_LIMIT
+from store.errors import ActionClosed, ActionNotUnknown, InvalidInput, ResolverFailed, StillRunning
+from store.records import ACTION, NEXT, STEP, TOOL, TURN, Action, Draft, Expect, Record
+from store.running import forget, still_running
 from store.text import check_count, check_text, json_value, quoted
 from store.writer import Writer
 
@@ -34,6 +35,7 @@ class ActionOperations(Writer):
         step: str | None = None,
         run: str | None = None,
         retry_failed: bool = False,
+        command: Mapping[str, Any] | None = None,
     ) -> Action:
         """Record the intent to call a tool; when this returns it survives process and power.
 
@@ -45,17 +47,18 @@ class ActionOperations(Writer):
             args: text as it is, anything else as JSON.
             step: a name that is the same call for ever, within ``run``.
             retry_failed: a failed external step may be attempted again.
+            command: the process that will do it (``store.running.witness``), if it is a command.
 
         Raises:
             StepMismatch: the step is bound to another tool, class or arguments.
+            StillRunning: the step's command is alive, although its runner may be gone.
             NeedsSettling: the step was interrupted, and nobody knows whether it happened.
         """
         tool = checks.check_name("tool", tool, spaces=True)
         class_ = checks.check_class(class_)
         text = check_text("args", json_value("args", args), limit=BLOB_LIMIT)
         step = checks.check_name("step", step) if step else ""
-        run = checks.check_name("run", run) if run else ""
-        digest = blob_name(0, text.encode())[2:]
+        run = checks.check_run(run)
         kept: list[Action] = []
 
         def attempt() -> Drafts:
@@ -71,50 +74,74 @@ class ActionOperations(Writer):
                 epoch=self._keeper.epoch,
                 incarnation=self._keeper.incarnation,
                 started_at=self._now(),
+                command=command or {},
             )
             drafts: list[Draft] = []
             # Named by its number in an output's ref or by a step, it must get just that number; else any will do.
             numbered = bool(step) or self._is_large(text)
             expected = [Expect(ACTION, 0, seq=action.seq)] if numbered else []
+            if self.tool_class(tool) != class_:
+                drafts.append(Draft(TOOL, {"class": class_}, name=tool))
             if step:
                 step_name = f"{run}/{step}"
-                last, lsn = self._last_of_step(step_name, step, tool, class_, digest)
+                last, lsn = self._same_call(step_name, step, tool, class_, text)
                 expected.append(Expect(STEP, lsn, name=step_name))
                 if last is not None:
-                    verdict = rules.next_of_step(self.id, last, self._keeper.incarnation, retry_failed=retry_failed)
+                    verdict = rules.next_of_step(self.id, last, mine=self._is_mine(last), retry_failed=retry_failed)
                     if verdict in (rules.REPLAY, rules.SAME):
                         kept.append(last)
                         return [], []
                     if verdict == rules.CONTINUE:
-                        return self._continue(last)
+                        return self._continue(last, action)
                     if last.open:
                         drafts += self._abandoning(last, expected)
                     action = replace(action, key=last.key if class_ == "idempotent" else action.key, retry_of=last.seq)
-                drafts.append(Draft(STEP, {"action": action.seq, "args": digest}, name=step_name))
+                drafts.append(Draft(STEP, {"action": action.seq, "args": rules.args_digest(text)}, name=step_name))
             kept_args, ref, spilled = self._place_text(text, f"act-{action.seq}-args", tool)
             action = replace(action, args=kept_args, args_ref=ref)
             drafts += [*spilled, Draft(ACTION, action.body(), seq=action.seq if numbered else NEXT)]
             return drafts, expected
 
         records = self._append(attempt)
+        if kept and kept[0].open:
+            self._keeper.renew()  # nothing was appended that would have proved the lease
         return kept[0] if kept else self._read_action(records[-1])
 
-    def _last_of_step(self, name: str, step: str, tool: str, class_: str, digest: str) -> tuple[Action | None, int]:
-        record = self._backend.newest(self.id, STEP, name=name)
-        if record is None:
-            return None, 0
-        body = record.fields()
-        last = self.view.action(int(body.get("action", 0)))
-        rules.check_same_call(
-            step, last, tool=tool, class_=class_, args_digest=digest, last_digest=str(body.get("args", ""))
-        )
-        return last, record.lsn
+    def last_of_step(self, step: str, run: str = "") -> Action | None:
+        """The last attempt of a step, or None before the first."""
+        return self.view.last_of_step(step, run)[0]
 
-    def _continue(self, last: Action) -> Drafts:
+    def tool_class(self, tool: str) -> str:
+        """The class that a tool was last used with, "" before the first use."""
+        return self.view.tool_class(tool)
+
+    def _same_call(self, name: str, step: str, tool: str, class_: str, text: str) -> tuple[Action | None, int]:
+        last, body, lsn = self.view.step_record(name)
+        if last is not None:
+            was = str(body.get("args", ""))
+            rules.check_same_call(step, last, tool=tool, class_=class_, args=text, last_digest=was)
+            self._check_command_gone(last)
+        return last, lsn
+
+    def _is_mine(self, action: Action) -> bool:
+        """Whether this incarnation may be running it: a shell's step runs only while its command lives."""
+        return action.incarnation == self._keeper.incarnation and not action.command
+
+    def _check_command_gone(self, action: Action) -> None:
+        alive = still_running(self._backend.directory, action)
+        if alive:
+            raise StillRunning(seq=action.seq, tool=quoted(action.tool), process=alive)
+
+    def _continue(self, last: Action, now: Action) -> Drafts:
         """The same idempotent action under this incarnation, with its key."""
         _, record = self.view.action_record(last.seq)
         mine = replace(
-            last, status="started", epoch=self._keeper.epoch, incarnation=self._keeper.incarnation, resolution=""
+            last,
+            status="started",
+            resolution="",
+            epoch=now.epoch,
+            incarnation=now.incarnation,
+            command=now.command,
         )
         return [Draft(ACTION, mine.body(), seq=last.seq)], [Expect(ACTION, record.lsn, seq=last.seq)]
 
@@ -147,6 +174,7 @@ class ActionOperations(Writer):
                 by="",
                 ended_at="",
                 notes=(),
+                command={},
                 retry_of=old.seq,
                 epoch=self._keeper.epoch,
                 incarnation=self._keeper.incarnation,
@@ -164,18 +192,26 @@ class ActionOperations(Writer):
         return self._read_action(self._append(attempt)[0])
 
     def end_action(
-        self, seq: int, status: str, result: Any = None, error: str | None = None, resolution: str | None = None
+        self,
+        seq: int,
+        status: str,
+        result: Any = None,
+        error: str | None = None,
+        resolution: str | None = None,
+        *,
+        command: Mapping[str, Any] | None = None,
     ) -> Action:
         """Close an action with its outcome; the first close wins.
 
         Args:
             status: done, failed, abandoned, or unknown (which leaves it open).
             result: text as it is, anything else as JSON.
+            command: what is known of a command after its end, beside its process.
 
         Raises:
             ActionClosed: it has an outcome already; the message shows it.
         """
-        return self._end(seq, ActionEnd(status, result, error or "", resolution or ""))
+        return self._end(seq, ActionEnd(status, result, error or "", resolution or ""), command=command)
 
     def resolve_action(self, seq: int, end: ActionEnd, *, by: str, force: bool = False) -> Action:
         """Settle an open action by hand; the model reads it as a ``tool`` turn.
@@ -193,7 +229,16 @@ class ActionOperations(Writer):
         by = check_text("by", by, limit=checks.NAME_LIMIT * 2, empty=False)
         return self._end(seq, end, by=by, turn=f"settled by {by}", running=force)
 
-    def _end(self, seq: int, end: ActionEnd, *, by: str = "", turn: str = "", running: bool = True) -> Action:
+    def _end(
+        self,
+        seq: int,
+        end: ActionEnd,
+        *,
+        by: str = "",
+        turn: str = "",
+        running: bool = True,
+        command: Mapping[str, Any] | None = None,
+    ) -> Action:
         """Close an action, and with ``turn`` tell the model how, in one step.
 
         Args:
@@ -211,6 +256,7 @@ class ActionOperations(Writer):
             kept, ref, drafts = self._place_text(result, f"act-{seq}-result", action.tool)
             now = ActionEnd(end.status, kept, error, resolution)
             shut = replace(rules.closed(action, now, at=self._now(), by=by), result_ref=ref)
+            shut = replace(shut, command={**action.command, **command}) if command else shut
             if turn and not shut.open:
                 drafts.append(Draft(TURN, rules.as_turn(shut, turn).body(), seq=NEXT))
             return [*drafts, Draft(ACTION, shut.body(), seq=seq)], [Expect(ACTION, record.lsn, seq=seq)]
@@ -218,6 +264,7 @@ class ActionOperations(Writer):
         return self._read_action(self._append(attempt)[-1])
 
     def _check_not_running(self, action: Action) -> None:
+        self._check_command_gone(action)
         lease = self._backend.lease(self.id)
         if lease is None or not lease.live(self._backend.clock.now()):
             return
@@ -240,31 +287,48 @@ class ActionOperations(Writer):
         return list(self.view.pending())
 
     def settle(self) -> list[Action]:
-        """Settle the open actions of other incarnations as far as their class allows (after an acquisition)."""
+        """Settle what other incarnations left, as far as its class allows; after every acquisition.
+
+        An action whose command is still running stays as it is.
+        """
         settled: list[Action] = []
-        now = self._now()
         for batch in _batches(self.view.pending(), _SETTLE_BATCH):
-            seqs = [action.seq for action in batch if self._interrupted(action) is not None]
-            done: list[Action] = []
-
-            def attempt(seqs: list[int] = seqs, done: list[Action] = done) -> Drafts:
-                done.clear()
-                drafts, expected = [], []
-                for seq in seqs:
-                    action, record = self.view.action_record(seq)  # again: an operator may have closed it meanwhile
-                    after = self._interrupted(action)
-                    if after is not None:
-                        done.append(after if after.open else replace(after, ended_at=now))
-                        drafts.append(Draft(ACTION, done[-1].body(), seq=seq))
-                        expected.append(Expect(ACTION, record.lsn, seq=seq))
-                return drafts, expected
-
-            self._append(attempt)
-            settled += done
+            settled += self._settle([each.seq for each in batch if not self._may_run(each)])
         return settled
 
-    def _interrupted(self, action: Action) -> Action | None:
-        return rules.after_takeover(action) if action.incarnation != self._keeper.incarnation else None
+    def settle_step(self, action: Action) -> Action:
+        """Settle one interrupted action, also one of this incarnation whose command is gone.
+
+        Raises:
+            StillRunning: it is not gone.
+        """
+        self._check_command_gone(action)
+        return next(iter(self._settle([action.seq])), action)
+
+    def _settle(self, seqs: list[int]) -> list[Action]:
+        settled: list[Action] = []
+
+        def attempt() -> Drafts:
+            settled.clear()
+            drafts, expected = [], []
+            for seq in seqs:
+                action, record = self.view.action_record(seq)  # again: an operator may have closed it meanwhile
+                after = rules.after_takeover(action)
+                if after is not None:
+                    settled.append(after if after.open else replace(after, ended_at=self._now()))
+                    drafts.append(Draft(ACTION, settled[-1].body(), seq=seq))
+                    expected.append(Expect(ACTION, record.lsn, seq=seq))
+            return drafts, expected
+
+        self._append(attempt)
+        for action in settled:
+            forget(self._backend.directory, action)
+        return settled
+
+    def _may_run(self, action: Action) -> bool:
+        """Whether an open action is running: our own, or one whose command outlived its runner."""
+        own = action.status == "started" and action.incarnation == self._keeper.incarnation
+        return own or bool(still_running(self._backend.directory, action))
 
     def reconcile(self, resolver: Resolver | None = None, *, timeout: float | None = None) -> ReconcileReport:
         """Ask what became of the interrupted actions, oldest first, and settle them accordingly.
@@ -284,8 +348,8 @@ class ActionOperations(Writer):
         left: list[Action] = []
         failed: list[tuple[Action, Exception]] = []
         for action in self.pending_actions():
-            if action.status == "started" and action.incarnation == self._keeper.incarnation:
-                continue  # our own, running
+            if self._may_run(action):
+                continue
             try:
                 end = _ask(resolver, action, timeout) if resolver else None
             except Exception as raised:  # noqa: BLE001 (a resolver is foreign code; the pass ends with ResolverFailed)

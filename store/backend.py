@@ -72,6 +72,7 @@ class Backend(Protocol):
     """A store of many agents' logs."""
 
     store_id: str
+    directory: str  # a local one, for the lock files of running commands
     clock: Clock
     random: Random
     on_bad_record: Callable[[BadRecord], None]
@@ -157,8 +158,17 @@ class Backend(Protocol):
         """
         ...
 
-    def in_force_newest(self, agent: str, kind: str, *, limit: int, at: int | None = None) -> tuple[list[Record], int]:
-        """Those of a named kind, newest first by lsn, and how many of any kind there are in all."""
+    def in_force_newest(
+        self, agent: str, kind: str, *, limit: int, before: int | None = None, at: int | None = None
+    ) -> tuple[list[Record], int]:
+        """Those of a named kind, newest first by lsn, below ``before``; and how many of any kind there are in all."""
+        ...
+
+    def keys(self, agent: str, *, after: tuple[str, int, str] = ("", 0, ""), limit: int) -> list[Record]:
+        """The newest record of every key, by rising (kind, seq, name), above ``after``.
+
+        At the cost of what it returns.
+        """
         ...
 
     def history(self, agent: str, kind: str, *, seq: int = 0, name: str = "", limit: int = 1000) -> list[Record]:

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 MOST_ARGS = 300  # bytes of an action's arguments (the peer's measure)
 FEW_ARGS = 60
-MOST_NUMBERS = 100  # bytes of the numbers of actions that are not told
+MOST_NUMBERS = 80  # bytes of the numbers of actions that are not told
 MOST_SUMMARY = 300
 MOST_VALUE = 500  # of a pointer's field, or note
+MOST_ROLE, MOST_SPEAKER = 16, 40
 MOST_FIELDS = 1500  # of all fields of a pointer
 
 # -- unfinished actions -------------------------------------------------------------
@@ -127,12 +128,14 @@ def state_section(parts: BriefingParts, room: int) -> str:
     room -= byte_size(heading)
 
     whole = [_field(*each, room) for each in present]
-    wants = [byte_size(text) + 1 + (room if lost else 0) for text, lost in whole]
-    if sum(wants) <= room:
+    wants = [byte_size(text) + 1 + (max(room, 0) if cut else 0) for text, cut in whole]
+    if sum(wants) <= room and not any(cut for _, cut in whole):
         return "\n".join((heading, *(text for text, _ in whole)))
-    remark = f"\n(Shortened; the whole: `recall state show {parts.agent}`)"
-    shares = _shares(wants, room - byte_size(remark))
-    shown = (_field(*each, share - 1)[0] for each, share in zip(present, shares, strict=True))
+    remark = f"\n(Cut; the whole: `recall state show {parts.agent}`)"
+    floors = [byte_size(_field(*each, 0)[0]) + 1 for each in present]
+    extras = _shares([w - f for w, f in zip(wants, floors, strict=True)], room - byte_size(remark) - sum(floors))
+    rooms = [f + extra - 1 for f, extra in zip(floors, extras, strict=True)]
+    shown = [_field(*each, most)[0] for each, most in zip(present, rooms, strict=True)]
     return "\n".join((heading, *shown)) + remark
 
 
@@ -144,14 +147,19 @@ def _field(label: str, content: str | tuple[str, ...], numbered: bool, room: int
     left = room - byte_size(label)
     # Whole if that fits; else no item may take more than a quarter, lest a huge one crowd out the others.
     for most in (left, max(left // min(len(content), 4), 40)):
-        items = [entry(f"{at}." if numbered else "-", item, most) for at, item in enumerate(content[:left], 1)]
-        lines, missing = _take(
-            (text for text, _ in items), left, len(content), lambda count: f"  ({count:,} items cut)"
-        )
-        cut = missing > 0 or any(lost for _, lost in items)
+        losses: list[int] = []
+        items = (_item(f"{at}." if numbered else "-", item, most, losses) for at, item in enumerate(content, 1))
+        lines, missing = _take(items, left, len(content), lambda count: f"  ({count:,} items cut)")
+        cut = missing > 0 or any(losses)
         if not cut:
             break
     return label + lines, cut
+
+
+def _item(label: str, text: str, room: int, losses: list[int]) -> str:
+    shown, lost = entry(label, text, room)
+    losses.append(lost)
+    return shown
 
 
 def _shares(wants: Sequence[int], room: int) -> list[int]:
@@ -159,7 +167,7 @@ def _shares(wants: Sequence[int], room: int) -> list[int]:
     shares = [0] * len(wants)
     waiting = len(wants)
     for at in sorted(range(len(wants)), key=lambda at: wants[at]):
-        shares[at] = min(wants[at], max(room, 0) // waiting)
+        shares[at] = max(min(wants[at], room // waiting), 0)
         room -= shares[at]
         waiting -= 1
     return shares
@@ -199,7 +207,7 @@ def _pointer(agent: str, pointer: Pointer) -> str:
         text, cut_off = _note(pointer.note)
         words.append(f"({text})")
         lost += cut_off
-    line = f"- {word(pointer.name)} ({word(pointer.type)}): {' '.join(words)}"
+    line = " ".join((f"- {word(pointer.name)} ({word(pointer.type)}):", *words))
     return line + (f"\n  ({lost:,} bytes cut: `recall pointers list {agent}`)" if lost else "")
 
 
@@ -269,7 +277,8 @@ def turns_section(parts: BriefingParts, room: int, most: int | None = None) -> t
         remark = _earlier(parts.agent, total - len(told), False)
     if not told and parts.turns:
         remark = _earlier(parts.agent, total - 1, True)
-        told = ["\n" + _short_turn(parts.turns[-1], room - byte_size(remark) - 1)]
+        text, lost = _short_turn(parts.turns[-1], room - byte_size(remark) - 1)
+        told, remark = ["\n" + text], _earlier(parts.agent, total - 1, lost > 0)
     return heading + remark + "".join(reversed(told)), total - len(told)
 
 
@@ -287,13 +296,13 @@ def _turn(agent: str, turn: Turn, room: int) -> str | None:
     return None if lost or byte_size(text + remark) > room else text + remark
 
 
-def _short_turn(turn: Turn, room: int) -> str:
-    return entry(_label(turn), turn.brief or turn.content, room)[0]
+def _short_turn(turn: Turn, room: int) -> tuple[str, int]:
+    return entry(_label(turn), turn.brief or turn.content, room)
 
 
 def _label(turn: Turn) -> str:
-    name = f" {word(turn.name, 64)}" if turn.name else ""
-    return f"[{word(turn.role, 32)}{name} #{number(turn.seq)}]"
+    name = f" {word(turn.name, MOST_SPEAKER)}" if turn.name else ""
+    return f"[{word(turn.role, MOST_ROLE)}{name} #{number(turn.seq)}]"
 
 
 # -- lists ------------------------------------------------------------------------------

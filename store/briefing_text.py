@@ -53,17 +53,22 @@ def entry(label: str, text: str, room: int) -> tuple[str, int]:
     """A label and a text of any length and number of lines, and the bytes left out of the text.
 
     Takes at most ``room`` bytes, if that is enough for the label and the
-    remark that says how much was cut.
+    remark that says how much was cut; a text smaller than that stays whole.
     """
     before = byte_size(label) + 1
     shown, lost = fit(text, room - before, block)
-    remark = ""
-    if lost:
-        longest = byte_size(_cut_remark(byte_size(text)))
-        shown, lost = fit(text, room - before - longest, block)
-        remark = _cut_remark(lost)
-    space = " " if shown and not shown.startswith("\n") else ""
-    return label + space + shown + remark, lost
+    if not lost:
+        return _labelled(label, shown), 0
+    whole = byte_size(text)
+    shown, lost = fit(text, room - before - byte_size(_cut_remark(whole)), block)
+    shortened = _labelled(label, shown) + _cut_remark(lost)
+    if whole <= MOST_WORD and byte_size(unchanged := _labelled(label, block(text))) <= byte_size(shortened):
+        return unchanged, 0
+    return shortened, lost
+
+
+def _labelled(label: str, shown: str) -> str:
+    return f"{label} {shown}" if shown and not shown.startswith("\n") else label + shown
 
 
 def _cut_remark(lost: int) -> str:
@@ -104,7 +109,7 @@ def moment(at: str) -> tuple[str, datetime | None]:
         known = parse_rfc3339(plain[1] + "Z" if plain else at)
         return known.strftime("%Y-%m-%dT%H:%M:%SZ") if not plain else plain[1] + "Z", known
     except (ValueError, OverflowError):
-        return word(at, 32), None
+        return word(at, 20), None
 
 
 def age(since: datetime | None, now: datetime) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from store.agent import Agent
+from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.briefing import DEFAULT_BUDGET
 from store.clock import Clock, Random
@@ -124,18 +125,22 @@ class Client:
         self.backend.close()
 
 
-def take(agent: Agent, wait: float) -> None:
+def take(agent: Agent, wait: float) -> Acquired:
     """Acquire and settle, waiting up to ``wait`` seconds while somebody else holds the lease.
 
     Raises:
         LeaseHeld: they still do.
     """
+    return patiently(agent.take, wait)
+
+
+def patiently(acquire: Callable[[], Acquired], wait: float) -> Acquired:
+    """What ``acquire`` returns, tried again for ``wait`` seconds while it raises LeaseHeld."""
     deadline = time.monotonic() + wait
     pause = 0.05
     while True:
         try:
-            agent.take()
-            return
+            return acquire()
         except LeaseHeld:
             left = deadline - time.monotonic()
             if left <= 0:

@@ -165,7 +165,7 @@ class AgentArchived(Conflict):
 
     code = "agent_archived"
     template = "agent {agent} is archived"
-    hint_template = "bring it back with: recall agents unarchive -a {agent}"
+    hint_template = "bring it back with: recall agents unarchive -a {agent} --reason TEXT"
 
 
 class Stale(Conflict):
@@ -253,6 +253,14 @@ class NeedsSettling(RecallError):
     code = "needs_settling"
     template = "action {seq} ({tool}) is {status}: it is not known whether it happened"
     hint_template = "find out, then: recall actions resolve -a {agent} {seq} done|failed|abandoned --reason TEXT"
+
+
+class StillRunning(NeedsSettling):
+    """The command of an action is alive, although its runner may be gone."""
+
+    code = "still_running"
+    template = "action {seq} ({tool}) is still running as {process}"
+    hint_template = "wait for it (--wait), or end that process; nothing is settled or run again meanwhile"
 
 
 class ResolverFailed(NeedsSettling):

@@ -112,9 +112,7 @@ class Keeper:
             acquired = self._backend.acquire(request)
             self._fence, self._lost = acquired.lease.fence, None
             if self._background:
-                self._stop = threading.Event()
-                arguments = (weakref.ref(self), self._stop, self._ttl_ms / 3000)
-                threading.Thread(target=_renew, args=arguments, daemon=True, name="recall-lease").start()
+                self.renew_in_background(self._ttl_ms)
         self._on_event("acquired", acquired.lease.epoch)
         return acquired
 
@@ -134,6 +132,12 @@ class Keeper:
         except LeaseLost as problem:
             self._lose(problem, fence)
             raise
+
+    def renew_in_background(self, ttl_ms: int) -> None:
+        """Renew at each third of the ttl, in a thread, until released or lost."""
+        self._stop = threading.Event()
+        arguments = (weakref.ref(self), self._stop, ttl_ms / 3000)
+        threading.Thread(target=_renew, args=arguments, daemon=True, name="recall-lease").start()
 
     def renew(self) -> None:
         """Start the ttl anew, or acquire again."""

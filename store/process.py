@@ -67,10 +67,7 @@ def provably_dead(process: Process) -> bool:
     proof. Another host, boot or namespace, EPERM and anything unreadable mean
     *perhaps alive*: a takeover then waits for the lease to expire.
     """
-    if not process.boot or process.pid <= 0:
-        return False
-    here = (host_name(), boot_id(), _pid_namespace())
-    if (process.host, process.boot, process.pidns) != here:
+    if process.pid <= 0 or not same_place(process):
         return False
     try:
         os.kill(process.pid, 0)
@@ -83,6 +80,18 @@ def provably_dead(process: Process) -> bool:
         return True
     start = _start_time(process.pid)
     return bool(start and process.start and start != process.start)
+
+
+def same_place(process: Process) -> bool:
+    """Whether its pid means something here: the same host, boot and pid namespace."""
+    here = (host_name(), boot_id(), _pid_namespace())
+    return bool(process.boot) and (process.host, process.boot, process.pidns) == here
+
+
+def state_and_group(pid: int) -> tuple[str, int, str]:
+    """A process's state letter, process group and start time; ("", 0, "") if unreadable."""
+    fields = _stat_fields(pid)
+    return (fields[0], int(fields[2]), fields[19]) if len(fields) > 19 else ("", 0, "")
 
 
 def stopped(pid: int) -> bool:

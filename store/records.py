@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from store.canonical import key_of
@@ -18,6 +18,8 @@ from store.errors import BadRecord
 
 WORKING_STATE, TURN, POINTER, OUTPUT = "working_state", "turn", "pointer", "output"
 ACTION, LEASE, STEP, LIFECYCLE = "action", "lease", "step", "lifecycle"
+TOOL, RUN = "tool", "run"
+ARCHIVED = "archived"  # the name of the lifecycle record that says whether an agent is archived
 
 NEXT = -1  # a draft's seq: the next free number of its kind
 
@@ -114,6 +116,8 @@ def in_force(kind: str, body: Mapping[str, Any]) -> bool:
     """Whether a key with this newest body still counts: the ``open`` of the projection."""
     if kind == ACTION:
         return body.get("status") in OPEN_STATUSES
+    if kind == RUN:
+        return body.get("status") == "started"
     return kind == OUTPUT or (kind == POINTER and not body.get("removed"))
 
 
@@ -329,6 +333,7 @@ class Action:
         epoch, incarnation: under which it was last started; its owner.
         started_at, ended_at: RFC 3339, UTC, in seconds.
         notes: amendments after the close, oldest first.
+        command: of a shell step: its process (``store.running``), and after its end its exit status and stderr.
     """
 
     seq: int
@@ -351,6 +356,7 @@ class Action:
     started_at: str = ""
     ended_at: str = ""
     notes: tuple[str, ...] = ()
+    command: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:
@@ -364,8 +370,12 @@ class Action:
     @staticmethod
     def read(record: Record, fetch: FetchBlob | None = None) -> Action:
         take = _Reader(record, record.fields(fetch))
+        command = take.body.get("command", {})
+        if not isinstance(command, dict):
+            raise record.bad("command is not an object")
         action = Action(
             seq=record.seq,
+            command=command,
             class_=take.text("class"),
             retry_of=take.number("retry_of"),
             epoch=take.number("epoch"),
@@ -375,6 +385,23 @@ class Action:
         if action.status not in STATUSES or action.class_ not in CLASSES:
             raise record.bad(f"status {action.status!r} or class {action.class_!r} is not known")
         return action
+
+
+def plain(value: Any, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A value of ours under the names that programs know (``class``, not ``class_``), every field there."""
+    return {
+        "class" if each.name == "class_" else each.name: _plain(getattr(value, each.name))
+        for each in fields(value)
+        if each.name not in without
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return plain(value) if is_dataclass(value) else value
 
 
 _CALL_TEXTS = ("tool", "key", "status", "args", "args_ref", "step", "run", "incarnation", "started_at")

@@ -9,13 +9,13 @@ trap 'rm -rf "$scratch"' EXIT
 
 # Built from what git would hand out, so that a file that was never added is missed here too.
 mkdir "$scratch/source"
-(cd "$root" && git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$scratch/source")
+(cd "$root" && git ls-files -z | xargs -0 cp --parents -t "$scratch/source")
 "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$scratch" "$scratch/source"
 "$python" -m venv "$scratch/venv"
 "$scratch/venv/bin/pip" install --quiet --disable-pip-version-check "$scratch"/*.whl
 
 cd "$scratch"
-for file in $(cd "$root" && git ls-files --cached --others --exclude-standard 'store/*.sql' '*/py.typed'); do
+for file in $(cd "$root" && git ls-files 'store/*.sql' '*/py.typed'); do
     test -f "$("$scratch/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/$file" ||
         { echo "the wheel lacks $file" >&2; exit 1; }
 done

@@ -12,21 +12,22 @@ from dataclasses import replace
 from store.backend import Acquired, Branch
 from store.backends.sqlite import files, forking, rows, schema, sql
 from store.backends.sqlite.faults import translated
+from store.backends.sqlite.importing import Import
+from store.backends.sqlite.inspecting import Inspector
 from store.backends.sqlite.lock import WriteLock
-from store.backends.sqlite.reader import Reader
 from store.canonical import first_hash
 from store.clock import Clock, Instant, Random, SystemClock, SystemRandom, rfc3339
 from store.errors import BadRecord, InvalidInput, LeaseHeld, LeaseLost, RecallError, Stale, StoreBusy, StoreUnreadable
 from store.lease import Fence, Lease, LeaseRequest, check_fence, takeover_reason
 from store.log import Sealed, seal
 from store.process import provably_dead
-from store.records import LEASE, Draft, Expect, Record
+from store.records import LEASE, Draft, Expect, Record, compact
 
 _CHECKPOINT_COMMITS = 250  # about 4 MB of WAL: rare enough to be cheap, often enough to stay small
 _CHECKPOINT_BYTES = 16 * 1024 * 1024
 
 
-class SqliteBackend(Reader):
+class SqliteBackend(Inspector):
     """One handle to one store.
 
     Args:
@@ -156,6 +157,7 @@ class SqliteBackend(Reader):
                 "reason": reason,
                 "holder": lease.holder,
                 "incarnation": lease.incarnation,
+                **compact({"by": request.by, "why": request.why}),
             }
             if previous and previous.lineage != lineage:
                 last, last_hash = self._last(request.agent, previous.branch)
@@ -273,6 +275,12 @@ class SqliteBackend(Reader):
             connection.execute(sql.LEASE_BRANCH, (number, fence.agent))
             self.rebuild(connection, fence.agent, number)
             return self.branches(fence.agent)[-1]
+
+    @contextmanager
+    def importing(self) -> Iterator[Import]:
+        """Write absent agents whole; one transaction, committed when the block ends without an error."""
+        with self._writing() as connection:
+            yield Import(connection)
 
     # -- transactions -------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ CREATE TABLE records (
 -- The history of one key, for the kinds whose keys change. Turns and working
 -- states never do, and pay nothing for it.
 CREATE INDEX records_key ON records (agent, kind, seq, name, lsn)
-    WHERE kind IN ('action', 'pointer', 'output', 'step', 'lifecycle');
+    WHERE kind IN ('action', 'pointer', 'output', 'step', 'tool', 'run', 'lifecycle');
 
 CREATE TABLE blobs (
     agent TEXT NOT NULL,

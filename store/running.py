@@ -1,0 +1,125 @@
+"""Whether the command of an action still runs, although its runner may be gone.
+
+Two witnesses, and either is enough (design.md, section 12). A *lock file* of
+the action, whose open descriptor the whole command tree inherits: the kernel
+frees it when the last of them is gone. And the command's *pid, start time and
+process group*, recorded before it started. A program that leaves the group and
+closes its descriptors escapes both.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from store.process import Process, describe, same_place, state_and_group
+from store.records import Action
+
+DIRECTORY = "running"
+
+
+def hold(directory: str, name: str) -> tuple[Path, int]:
+    """A new lock file, locked, with a descriptor that children inherit."""
+    folder = Path(directory) / DIRECTORY
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{name}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.set_inheritable(descriptor, True)
+    return path, descriptor
+
+
+def witness(pid: int, lock: str) -> dict[str, Any]:
+    """What an action records of its command before it starts.
+
+    Args:
+        pid: of the command, which leads its own process group.
+        lock: the name of the lock file that it inherits.
+    """
+    process = describe(pid)
+    return {
+        "host": process.host,
+        "boot": process.boot,
+        "pidns": process.pidns,
+        "pid": pid,
+        "start": process.start,
+        "lock": lock,
+    }
+
+
+def still_running(directory: str, action: Action) -> str:
+    """``pid N`` if the command of an open action is seen to be alive, else ""."""
+    command = action.command
+    if not action.open or not command:
+        return ""
+    pid = command.get("pid")
+    pid = pid if isinstance(pid, int) and not isinstance(pid, bool) else 0
+    if _lock_held(directory, command.get("lock")) or _alive(pid, command):
+        return f"pid {pid}"
+    return ""
+
+
+def forget(directory: str, action: Action) -> None:
+    """Remove the lock file of a command that is gone."""
+    name = action.command.get("lock")
+    if isinstance(name, str) and _is_plain(name):
+        (Path(directory) / DIRECTORY / f"{name}.lock").unlink(missing_ok=True)
+
+
+def _lock_held(directory: str, name: object) -> bool:
+    if not isinstance(name, str) or not _is_plain(name):
+        return False
+    try:
+        descriptor = os.open(Path(directory) / DIRECTORY / f"{name}.lock", os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _alive(pid: int, command: Mapping[str, Any]) -> bool:
+    """Whether the command or another member of its process group lives, on this machine and boot."""
+    host, boot, pidns, began = (str(command.get(name, "")) for name in ("host", "boot", "pidns", "start"))
+    if pid <= 1 or not same_place(Process(host, boot, pidns, pid, began)):
+        return False
+    state, _, start = state_and_group(pid)
+    if start:
+        if start != began:
+            return False  # the number was given to another process, so the group is gone too
+        if state not in ("Z", "X"):
+            return True
+    return _group_lives(pid)
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    if sys.platform != "linux":
+        return True
+    # Members that nobody has reaped yet answer to signals, but do nothing any more.
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            state, its_group, _ = state_and_group(int(entry))
+            if its_group == group and state not in ("Z", "X"):
+                return True
+    return False
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a recorded name is one of ours, and no path (stored text is data)."""
+    return name.replace("-", "").isalnum() and name.isascii()
