@@ -93,3 +93,16 @@ def operate(here: Globals, agent: str, work: Callable[[Agent], T]) -> T:
         require(backend, agent)
     with writing(here) as backend:
         return beside(backend, agent, work, holder=f"operator:{os.getpid()}")
+
+
+def operator() -> str:
+    """Who is at the keyboard: ``user@host``, for the log."""
+    import pwd
+
+    from store.process import host_name
+
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container without an entry for the number
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{host_name()}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import Enum
 from itertools import islice
 from shutil import get_terminal_size
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from recall_cli.actions_shown import as_row, details, shown, status_of
 from recall_cli.exits import READS, Exit
 from recall_cli.look import (
     AnyAgent,
@@ -18,8 +18,6 @@ from recall_cli.look import (
     age_of,
     check_limit,
     every_lease,
-    labelled,
-    log_row,
     seconds_since,
 )
 from recall_cli.options import AgentOption, Globals, Noun
@@ -28,15 +26,13 @@ from recall_cli.session import reading, require, viewing
 from recall_cli.values import duration
 from store.backend import Backend
 from store.clock import Instant
-from store.records import ACTION, OPEN_STATUSES, Action, Record, plain
-from store.running import still_running
+from store.records import ACTION, OPEN_STATUSES, Action
 from store.text import check_agent, check_count
 from store.views import View
 
-app = Noun("List, show, begin, end and settle actions.", default="list")
+app = Noun("The tool calls of an agent and what became of them.", default="list")
 
 STYLES = {"done": "green", "failed": "red", "unknown": "yellow", "started": "cyan", "abandoned": "dim"}
-_AROUND = 3  # records of the log shown before and after
 _PAGE = 50
 _WIDE = 140  # columns of a terminal that has room for a key of 32 digits
 
@@ -78,7 +74,8 @@ def list_actions(
         str, typer.Option("--newer-than", metavar="DURATION", help="Started at most so long ago.")
     ] = "",
     text: Annotated[
-        str, typer.Option("--text", metavar="TEXT", help="Only with TEXT in arguments, result, error or resolution.")
+        str,
+        typer.Option("--text", metavar="TEXT", help="Only with TEXT in tool, step, arguments or outcome."),
     ] = "",
     limit: Limit = None,
     fail_if_any: Annotated[
@@ -96,6 +93,7 @@ def list_actions(
     agent = "" if all_agents else agent
     if agent:
         check_agent(agent)
+    wanted = text.casefold()
     count = 0
 
     def fits(action: Action, now: Instant) -> bool:
@@ -105,11 +103,10 @@ def list_actions(
             and (class_ is None or action.class_ == class_.value)
             and tool in ("", action.tool)
             and step in ("", action.step)
-            and (least is None or (age is not None and age >= least))
+            # An age that cannot be read counts as old: an alert must not miss it.
+            and (least is None or age is None or age >= least)
             and (most is None or (age is not None and age <= most))
-            and (
-                not text or any(text in each for each in (action.args, action.result, action.error, action.resolution))
-            )
+            and any(wanted in each.casefold() for each in (action.tool, action.step, *_said(action)))
         )
 
     with reading(here) as backend:
@@ -123,7 +120,7 @@ def list_actions(
             nonlocal count
             fitting = ((each, action) for each, action in found if fits(action, now))
             for count, (each, action) in enumerate(islice(fitting, rows_at_most), 1):  # noqa: B007 (counted for the exit)
-                row = as_row(each, action, str(here.directory))
+                row = as_row(each, action, backend.directory)
                 yield row if here.out.structured else row | _for_people(row, now)
 
         here.out.table(_columns(here.out.terminal), rows(), empty="no actions")
@@ -148,19 +145,13 @@ def _columns(terminal: bool) -> list[Column]:
     return columns
 
 
-def as_row(agent: str, action: Action, directory: str) -> dict[str, Any]:
-    """An action for programs. Its owner's incarnation, half of a fencing token, stays out."""
-    running = still_running(directory, action)
-    return {"agent": agent, **plain(action, without=("incarnation",)), "still_running": running or None}
+def _said(action: Action) -> tuple[str, ...]:
+    return action.args, action.result, action.error, action.resolution
 
 
 def _for_people(row: dict[str, Any], now: Instant) -> dict[str, Any]:
     args = f"(in output {row['args_ref']})" if row["args_ref"] else row["args"]
-    return {"status": _status(row), "age": age_of(row["started_at"], now), "args": args}
-
-
-def _status(row: dict[str, Any]) -> str:
-    return f"{row['status']} (still running as {row['still_running']})" if row["still_running"] else row["status"]
+    return {"status": status_of(row), "age": age_of(row["started_at"], now), "args": args}
 
 
 def _all(backend: Backend, agent: str) -> Iterator[tuple[str, Action]]:
@@ -191,69 +182,4 @@ def show(
     with viewing(here, agent) as view:
         found = details(view, seq)
         now = view.backend.clock.now()
-    here.out.document(found, lambda: _shown(found, now))
-
-
-def details(view: View, seq: int) -> dict[str, Any]:
-    """All that the store knows of an action. Raises NotFound."""
-    action = view.action(seq)
-    whole = replace(
-        action,
-        args=view.output(action.args_ref).content if action.args_ref else action.args,
-        result=view.output(action.result_ref).content if action.result_ref else action.result,
-    )
-    records = view.backend.history(view.agent, ACTION, seq=seq)
-    return {
-        **as_row(view.agent, whole, view.backend.directory),
-        "versions": [_version(record, view) for record in records],
-        "around": [log_row(record) for record in _around(view, records)],
-    }
-
-
-def _version(record: Record, view: View) -> dict[str, Any]:
-    at = next(view.each([record], Action.read, blobs=False), None)
-    values = {} if at is None else {name: getattr(at, name) for name in ("status", "resolution", "by", "error")}
-    return {"lsn": record.lsn, "at": record.at, "epoch": record.epoch, **values}
-
-
-def _around(view: View, records: list[Record]) -> list[Record]:
-    """A few records before and after the action's first record and its newest."""
-    found: dict[int, Record] = {}
-    for lsn in {records[0].lsn, records[-1].lsn} if records else set[int]():
-        first = max(0, lsn - _AROUND - 1)
-        found |= {each.lsn: each for each in view.backend.log(view.agent, after=first, limit=lsn + _AROUND - first)}
-    return [found[lsn] for lsn in sorted(found)]
-
-
-def _shown(found: dict[str, Any], now: Instant) -> Iterator[str]:
-    own = {version["lsn"] for version in found["versions"]}
-    yield from labelled(
-        (
-            ("action", f"{found['seq']} of {found['agent']}"),
-            ("status", _status(found)),
-            ("tool", found["tool"]),
-            ("class", found["class"]),
-            ("key", found["key"]),
-            ("step", found["step"]),
-            ("run", found["run"]),
-            ("retry of", found["retry_of"] or None),
-            ("epoch", found["epoch"]),
-            ("started", f"{found['started_at']} ({age_of(found['started_at'], now)} ago)"),
-            ("ended", found["ended_at"]),
-            ("resolution", found["resolution"]),
-            ("by", found["by"]),
-            ("error", found["error"]),
-            ("args", found["args"]),
-            ("result", found["result"]),
-            ("notes", found["notes"]),
-        )
-    )
-    yield "versions:"
-    for version in found["versions"]:
-        said = ", ".join(str(version[name]) for name in ("status", "resolution", "error") if version.get(name))
-        by = f" by {version['by']}" if version.get("by") else ""
-        yield f"  lsn {version['lsn']}  {version['at']}  epoch {version['epoch']}  {' '.join(said.split())}{by}"
-    yield "log:"
-    for row in found["around"]:
-        mark = ">" if row["lsn"] in own else " "
-        yield f"{mark} {row['lsn']:>6}  {row['at']}  {row['key']}  {row['summary']}"
+    here.out.document(found, lambda: shown(found, now))

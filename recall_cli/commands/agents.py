@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Iterator
 from enum import Enum
@@ -25,13 +24,12 @@ from recall_cli.look import (
 )
 from recall_cli.options import AgentArgument, AgentOption, Globals, Noun
 from recall_cli.render import Column
-from recall_cli.session import reading, require, viewing, writing
+from recall_cli.session import operator, reading, require, viewing, writing
 from recall_cli.values import duration
 from store.backend import Backend
 from store.backends.sqlite import files
 from store.clock import Instant, rfc3339
 from store.lease import Lease
-from store.process import host_name
 from store.records import ACTION
 from store.text import check_agent
 from store.views import View
@@ -213,7 +211,7 @@ def _end(here: Globals, agent: str, reason: str, by: str, *, back: bool) -> None
     from store.access import once
 
     check_agent(agent)
-    reason, by = here.values.read("--reason", reason), by or f"{getpass.getuser()}@{host_name()}"
+    reason, by = here.values.read("--reason", reason), by or operator()
     with reading(here) as backend:  # a wrong name must not make an agent
         require(backend, agent)
     with writing(here) as backend:

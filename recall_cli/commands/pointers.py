@@ -14,7 +14,7 @@ from recall_cli.render import Column
 from recall_cli.session import viewing
 from store.records import POINTER, Pointer, plain
 
-app = Noun("List, set and remove pointers.", default="list")
+app = Noun("Where the pieces of an agent's work live.", default="list")
 
 
 @app.verb("list", exits=READS)
