@@ -128,6 +128,11 @@ class Out:
         for line in shown():
             self.write(neutral(line) + "\n")
 
+    def change(self, value: Row, text: str, then: str = "", *, data: str = "") -> None:
+        """What a command changed: ``value`` for programs; for people ``text`` on stderr and ``data`` on stdout."""
+        self.document(value, lambda: (data,) if data else ())
+        self.message(text, then)
+
     def text(self, text: str) -> None:
         """A stored text for people, on stdout, neutralised, ending with one line break at least."""
         shown = neutral(text)
@@ -307,8 +312,8 @@ class Out:
         """Whether there is a person to ask: stdin and stderr are terminals."""
         return _is_terminal(sys.stdin) and _is_terminal(self._stderr)
 
-    def ask(self, question: str) -> str:
-        """A person's answer in one line, stripped; "" at the end of input.
+    def ask(self, question: str, *, at_end: str = "") -> str:
+        """A person's answer in one line, stripped; ``at_end`` at the end of input.
 
         Raises:
             InvalidInput: nobody is there to answer.
@@ -323,6 +328,7 @@ class Out:
             raise
         if not answer:
             self._say("")
+            return at_end
         return answer.strip()
 
     def confirm(self, question: str, *, yes: bool) -> bool:

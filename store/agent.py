@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +10,6 @@ from store import checks
 from store.acting import ActionOperations
 from store.backend import Acquired, Backend
 from store.briefing import DEFAULT_BUDGET, check_budget, render
-from store.canonical import BLOB_LIMIT
 from store.errors import AgentArchived, InvalidInput, LeaseHeld, NotFound, RefTaken
 from store.keeper import Keeper
 from store.records import (
@@ -37,6 +36,11 @@ from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
 
 _RUN = "run-"
 _OPENING_BYTES = 400  # of a turn whose whole content became an output
+
+
+def is_own_run(name: str) -> bool:
+    """Whether a run's name is one that ``begin_run`` may give."""
+    return name.startswith(_RUN) and name.removeprefix(_RUN).isdigit()
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,15 @@ class Agent(ActionOperations):
     def epoch(self) -> int:
         """The epoch that it writes under, 0 without a lease."""
         return self._keeper.epoch
+
+    @property
+    def token(self) -> str:
+        """What a child process needs to write under this lease: RECALL_LEASE.
+
+        Raises:
+            LeaseNotHeld, LeaseLost.
+        """
+        return self._keeper.fence.token(self._backend.store_id)
 
     @property
     def context(self) -> Context:
@@ -206,30 +219,31 @@ class Agent(ActionOperations):
 
     # -- working state --------------------------------------------------------------------
 
-    def update_working_state(self, /, **fields: Any) -> WorkingState:
+    def update_working_state(self, /, *, add: Mapping[str, Iterable[str]] | None = None, **fields: Any) -> WorkingState:
         """A new version: fields given replace, fields left out are kept, None or empty clears.
 
         Args:
+            add: items that go to the end of lists, whatever another process wrote there meanwhile.
             fields: goal, progress, focus, notes: text; plan, decisions,
                 open_questions: lists of text; step: a number.
 
         Raises:
             InvalidInput: an unknown field or a wrong value; nothing was written.
         """
-        return self._new_state(checks.check_state(fields))
+        return self._new_state(*checks.check_change(fields, add or {}))
 
     def milestone(self, name: str, progress: str | None = None) -> WorkingState:
         """Mark a durable point; it is a version of the working state, optionally with new progress."""
-        name = check_text("milestone", name, limit=checks.NOTE_LIMIT, empty=False)
-        given = {} if progress is None else checks.check_state({"progress": progress})
-        return self._new_state({**given, "last_milestone": name, "is_milestone": True})
+        return self._new_state({**checks.check_milestone(name, progress), "is_milestone": True})
 
-    def _new_state(self, given: Mapping[str, Any]) -> WorkingState:
+    def _new_state(self, given: Mapping[str, Any], add: Mapping[str, tuple[str, ...]] | None = None) -> WorkingState:
         def attempt() -> tuple[list[Draft], list[Expect]]:
             counters = self._backend.counters(self.id)
+            before = self.view.working_state()
+            longer = {name: getattr(before, name) + items for name, items in (add or {}).items()}
             state = replace(
-                self.view.working_state(),
-                **{"is_milestone": False, **given},
+                before,
+                **{"is_milestone": False, **given, **checks.check_state(longer)},
                 version=counters.version + 1,
                 turn_seq=counters.turns,
                 action_seq=counters.actions,
@@ -335,10 +349,8 @@ class Agent(ActionOperations):
         Raises:
             RefTaken: there is one, and ``replace`` was not asked for.
         """
-        content = check_text("content", content, limit=BLOB_LIMIT)
-        tool = checks.check_name("tool", tool, spaces=True) if tool else ""
-        summary = check_text("summary", summary, limit=checks.NOTE_LIMIT) if summary else cut(content, SUMMARY_BYTES)
-        given = checks.check_name("ref", ref) if ref else ""
+        content, tool, summary, given = checks.check_output(content, tool, summary, ref)
+        summary = summary or cut(content, SUMMARY_BYTES)
 
         def attempt() -> tuple[list[Draft], list[Expect]]:
             name, expected = given, []

@@ -144,7 +144,7 @@ class Backend(Protocol):
     ) -> list[Record]:
         """The newest keys of a numbered kind, by falling seq, below seq ``before``.
 
-        17. At the cost of what it returns. With ``at``, of what was there then.
+        17. At the cost of what it returns, but for ``at``, which tells what was there then.
         """
         ...
 

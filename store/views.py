@@ -33,6 +33,7 @@ from store.records import (
     tokens_of,
 )
 from store.running import still_running
+from store.text import quoted
 
 if TYPE_CHECKING:
     from store.briefing import BriefingParts
@@ -124,7 +125,7 @@ class View:
         """An output with its content. Raises NotFound, BadRecord."""
         record = self.backend.newest(self.agent, OUTPUT, name=ref, at=self.at)
         if record is None:
-            raise NotFound(what="output", name=ref)
+            raise NotFound(what="output", name=quoted(ref))
         return self.read(record, Output.read)
 
     def content(self, ref: str) -> str:

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from enum import Enum
 from itertools import islice, takewhile
 from typing import Annotated, Any
 
 import typer
 
-from recall_cli.exits import READS
+from recall_cli.exits import READS, WRITES
 from recall_cli.look import Limit, check_limit, indented, labelled, moment
-from recall_cli.options import AgentArgument, AgentOption, Globals, Noun
+from recall_cli.options import AgentArgument, AgentOption, Choice, Globals, Noun
 from recall_cli.render import Column
-from recall_cli.session import viewing
-from store.records import TURN, Turn, plain
+from recall_cli.session import viewing, write
+from store import checks
+from store.records import ROLES, TURN, Turn, plain
 from store.text import check_count, cut
 from store.views import View
 
 app = Noun("The messages of an agent, verbatim.", default="list")
 
 _SHOWN_BYTES = 600  # of one turn on a terminal, unless --full
-
-
-class Role(str, Enum):
-    """Who speaks in a turn."""
-
-    system = "system"
-    user = "user"
-    assistant = "assistant"
-    tool = "tool"
 
 
 @app.verb("list", exits=READS)
@@ -43,7 +34,9 @@ def list_turns(
     since: Annotated[
         str, typer.Option("--since", metavar="TIME", help="Only from this time on, or so long ago: 2h.")
     ] = "",
-    role: Annotated[Role | None, typer.Option("--role", help="Only turns of this role.")] = None,
+    role: Annotated[
+        str | None, typer.Option("--role", click_type=Choice(ROLES), help="Only turns of this role.")
+    ] = None,
     text: Annotated[str, typer.Option("--text", metavar="TEXT", help="Only turns that have TEXT, in any case.")] = "",
     full: Annotated[
         bool, typer.Option("--full", help="Uncut, with the whole of a turn that was kept as an output.")
@@ -61,7 +54,7 @@ def list_turns(
 
         def fits(turn: Turn) -> bool:
             said = wanted in turn.content.casefold() or wanted in turn.brief.casefold()
-            return said and (role is None or turn.role == role.value)
+            return said and role in (None, turn.role)
 
         # Backwards to where the list starts, and from there on: a whole history need not fit into memory.
         start, count = 1, 0
@@ -125,3 +118,33 @@ def _shown(turn: Turn) -> Iterator[str]:
     yield from labelled(values)
     yield ""
     yield turn.content
+
+
+@app.verb("add", exits=WRITES)
+def add(
+    ctx: typer.Context,
+    content: Annotated[str, typer.Argument(metavar="CONTENT", help="The message; - or @FILE reads it.")],
+    agent: AgentOption,
+    role: Annotated[str, typer.Option("--role", click_type=Choice(ROLES), help="Who said it.")],
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="The name of the speaker or the tool.")
+    ] = None,
+    message_id: Annotated[
+        str | None, typer.Option("--message-id", metavar="ID", help="Your own id of it, at most 256 bytes.")
+    ] = None,
+    brief: Annotated[
+        str | None, typer.Option("--brief", metavar="TEXT", help="What a briefing shows instead; - or @FILE reads it.")
+    ] = None,
+) -> None:
+    """Record one message.
+
+    One of more than 2,000 tokens is kept whole as an output; the turn then
+    has its opening and the output's ref.
+    """
+    here = Globals.of(ctx)
+    content = here.values.read("CONTENT", content)
+    brief = None if brief is None else here.values.read("--brief", brief)
+    checks.check_turn(role, content, name, message_id, brief)
+    turn = write(here, agent, lambda it: it.record_turn(role, content, name, message_id, brief))
+    kept = f", whole in output {turn.output_ref}" if turn.output_ref else ""
+    here.out.change(plain(turn), f"turn {turn.seq} of {agent} is recorded{kept}", f"recall turns list {agent}")
