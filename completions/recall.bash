@@ -6,6 +6,7 @@ _recall_has() {
         'recall verify') return 0 ;;
         'recall export') return 0 ;;
         'recall import') return 0 ;;
+        'recall doctor') return 0 ;;
         'recall query') return 0 ;;
         'recall aside') return 0 ;;
         'recall aside list') return 0 ;;
@@ -20,7 +21,7 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='verify export import query aside completions help'
+            words='verify export import doctor query aside completions help'
             options='--version --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -39,6 +40,11 @@ _recall_at() {
             options='--dry-run --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files=1 ;;
+        'recall doctor')
+            words=''
+            options='--deep --fix --dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
         'recall query')
             words=''
             options='--param -p --csv --tables --dir --backend --json --jsonl --no-color -h --help'
@@ -70,7 +76,7 @@ _recall_at() {
             valued='--dir --backend'
             files= ;;
         'recall help')
-            words='verify export import query aside completions help exit-codes'
+            words='verify export import doctor query aside completions help exit-codes'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -86,6 +92,7 @@ _recall_value() {
         'recall export -o') files=1 ;;
         'recall export --dir') files=1 ;;
         'recall import --dir') files=1 ;;
+        'recall doctor --dir') files=1 ;;
         'recall query --dir') files=1 ;;
         'recall aside --dir') files=1 ;;
         'recall aside list --dir') files=1 ;;
