@@ -226,3 +226,12 @@ def test_fix_makes_no_store(run_recall: Run, environment: dict[str, str]) -> Non
     """Mending what is not there creates nothing."""
     assert run_recall("doctor", "--fix").code == 3
     assert not Path(environment["RECALL_DIR"]).exists()
+
+
+def test_rows_of_the_wrong_type_are_a_line_too(store: Path, run_recall: Run) -> None:
+    """Text where a number belongs is damage with exit 9, not an accident of the command."""
+    with tampering(store) as connection:
+        connection.execute("UPDATE leases SET state = 'held', renewed_wall_us = 'x', renewed_boot = 'x'")
+    ended = run_recall("doctor")
+    assert (ended.code, ended.err) == (9, "")
+    assert "rows that cannot be read" in ended.out

@@ -202,6 +202,9 @@ def _contents(backend: SqliteBackend) -> Iterator[Check]:
             yield check(backend)
         except Corrupt as problem:
             yield _bad(check.__name__.strip("_").replace("_", " "), problem)
+        except (TypeError, ValueError, AttributeError) as odd:  # a column of a tampered store may hold anything
+            reason = f"rows that cannot be read ({odd})"
+            yield _bad(check.__name__.strip("_"), StoreDamaged(path=backend.directory, reason=reason))
 
 
 def _quick_check(backend: SqliteBackend) -> Check:
