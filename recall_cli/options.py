@@ -19,6 +19,7 @@ from typer._click.core import Command as ClickCommand
 from typer._click.core import Context as ClickContext
 from typer._click.core import Parameter
 from typer._click.formatting import HelpFormatter
+from typer._types import TyperChoice
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from recall_cli.exits import Exit
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from recall_cli.render import Out
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+Choice = TyperChoice  # the type of an option that takes one of some words
 
 # Where an agent is the object of a command it is a positional argument (look commands,
 # resume, exec); everywhere else it is the option.

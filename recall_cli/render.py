@@ -128,18 +128,24 @@ class Out:
         for line in shown():
             self.write(neutral(line) + "\n")
 
+    def change(self, value: Row, text: str, then: str = "", *, data: str = "") -> None:
+        """What a command changed: ``value`` for programs; for people ``text`` on stderr and ``data`` on stdout."""
+        self.document(value, lambda: (data,) if data else ())
+        self.message(text, then)
+
     def text(self, text: str) -> None:
         """A stored text for people, on stdout, neutralised, ending with one line break at least."""
         shown = neutral(text)
         self.write(shown if shown.endswith("\n") else shown + "\n")
 
-    def table(self, columns: Sequence[Column], rows: Iterable[Row], *, empty: str = "") -> None:
+    def table(self, columns: Sequence[Column], rows: Iterable[Row], *, empty: str = "", live: bool = False) -> None:
         """A list of things: programs get every field of a row, people the ``columns``.
 
-        ``empty`` is said on stderr when there is no row.
+        ``empty`` is said on stderr when there is no row. ``live`` rows are shown
+        as they come, in plain lines on a terminal too.
         """
         if self.structured:
-            self._objects(rows, live=False)
+            self._objects(rows, live=live)
             return
         lines = iter(rows)
         first = next(lines, None)
@@ -148,11 +154,13 @@ class Out:
                 self.message(empty)
             return
         lines = itertools.chain((first,), lines)
-        if self.terminal:
+        if self.terminal and not live:
             self._rich_table(columns, lines)
             return
         for row in lines:
             self.write("\t".join(self._cell(column, row) for column in columns) + "\n")
+            if live:
+                self.flush()
 
     def lines(self, rows: Iterable[Row], line: Callable[[Row], str], *, live: bool = False) -> None:
         """A list as one line each, without a table; ``live`` ones are shown as they come."""
@@ -304,8 +312,8 @@ class Out:
         """Whether there is a person to ask: stdin and stderr are terminals."""
         return _is_terminal(sys.stdin) and _is_terminal(self._stderr)
 
-    def ask(self, question: str) -> str:
-        """A person's answer in one line, stripped; "" at the end of input.
+    def ask(self, question: str, *, at_end: str = "") -> str:
+        """A person's answer in one line, stripped; ``at_end`` at the end of input.
 
         Raises:
             InvalidInput: nobody is there to answer.
@@ -320,6 +328,7 @@ class Out:
             raise
         if not answer:
             self._say("")
+            return at_end
         return answer.strip()
 
     def confirm(self, question: str, *, yes: bool) -> bool:

@@ -9,6 +9,7 @@ runs, as in a shell.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import select
@@ -62,11 +63,18 @@ class Child:
         argv: the command and its arguments.
         environ: its whole environment.
         capture: pass stdout and stderr through pipes that ``watch`` reads.
+        descriptors: what the command has open beside its streams: its number there, ours here.
         die_with_parent: on Linux, let the kernel kill it when this process dies.
     """
 
     def __init__(
-        self, argv: Sequence[str], environ: Mapping[str, str], *, capture: bool, die_with_parent: bool = False
+        self,
+        argv: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        capture: bool,
+        descriptors: Mapping[int, int] | None = None,
+        die_with_parent: bool = False,
     ) -> None:
         self._argv = list(argv)
         go_read, self._go = os.pipe()
@@ -80,6 +88,8 @@ class Child:
         if self.pid == 0:
             try:
                 os.close(self._go)
+                # Out of the way of the numbers that the command may want.
+                failure_write = fcntl.fcntl(failure_write, fcntl.F_DUPFD_CLOEXEC, 256)
                 os.setpgid(0, 0)
                 if die_with_parent:
                     _die_with(parent)
@@ -90,6 +100,9 @@ class Child:
                 if capture:
                     os.dup2(out_write, 1)
                     os.dup2(err_write, 2)
+                for number, ours in (descriptors or {}).items():
+                    os.dup2(ours, number)
+                    os.set_inheritable(number, True)  # dup2 leaves it as it is where the numbers are the same
                 os.execvpe(self._argv[0], self._argv, {**environ, **json.loads(told)})
             except OSError as problem:
                 os.write(failure_write, str(problem.errno or errno.EIO).encode())
@@ -274,34 +287,27 @@ class Child:
 def guard(group: int) -> Callable[[], None]:
     """Kill a process group when this process dies, however it dies.
 
-    A second process waits for the end of a pipe that only this one holds open.
+    A shell of its own session waits for the end of a pipe that only this
+    process holds open. It does not look like this process, so that what kills
+    one by its name does not kill the other.
 
     Returns:
         what calls it off.
     """
-    watch, alive = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setsid()
-            os.close(alive)
-            for number in (*PASSED_ON, signal.SIGTERM, signal.SIGTSTP):
-                signal.signal(number, signal.SIG_IGN)
-            # A reader of our output must not wait for the guard, nor a lock be kept by it.
-            os.closerange(0, watch)
-            os.closerange(watch + 1, 65536)
-            if os.read(watch, 1) == b"":
-                os.killpg(group, signal.SIGKILL)
-        finally:
-            os._exit(0)
-    os.close(watch)
+    import subprocess
+
+    script = 'trap "" HUP INT QUIT TERM; read -r off || kill -KILL "-$0"'
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", script, str(group)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
     def call_off() -> None:
-        with suppress(OSError):
-            os.write(alive, b".")
-        os.close(alive)
-        with suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+        with suppress(BrokenPipeError):
+            process.communicate(b"off\n")
 
     return call_off
 

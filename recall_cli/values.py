@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import Any
 
 from store.errors import InvalidInput
 from store.text import quoted
@@ -86,6 +87,28 @@ def _argument(field: str, value: str) -> str:
             field=field, reason=f"is not UTF-8 text (character {problem.start})", hint="read it from a file with @FILE"
         ) from None
     return value
+
+
+def json_document(field: str, text: str) -> Any:
+    """The value of a JSON text; NaN and infinity, which are not JSON, are refused.
+
+    Raises:
+        InvalidInput: it is not JSON.
+    """
+    import json
+
+    def refuse(name: str) -> Any:
+        raise InvalidInput(field=field, reason=f"has {name}, which JSON cannot carry")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except json.JSONDecodeError as problem:
+        where = f"line {problem.lineno}, column {problem.colno}"
+        raise InvalidInput(field=field, reason=f"is not JSON: {problem.msg.lower()} ({where})") from None
+    except ValueError:
+        raise InvalidInput(field=field, reason="has a number with too many digits") from None
+    except RecursionError:
+        raise InvalidInput(field=field, reason="is nested too deeply") from None
 
 
 def duration(field: str, value: str) -> float:

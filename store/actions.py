@@ -123,16 +123,17 @@ def args_digest(args: str) -> str:
     return hashlib.sha256(args.encode()).hexdigest()
 
 
-def check_same_call(step: str, last: Action, *, tool: str, class_: str, digest: str, last_digest: str) -> None:
+def check_same_call(step: str, last: Action, *, tool: str, class_: str, args: str, last_digest: str) -> None:
     """A step is one call: tool, class and arguments.
 
     Raises:
         StepMismatch: it is another one now.
     """
+    same_args = last_digest == args_digest(args)
     for what, was, now in (
         ("tool", last.tool, tool),
         ("class", last.class_, class_),
-        ("set of arguments", last_digest, digest),
+        ("set of arguments", "" if same_args else last.args or f"in output {last.args_ref}", "" if same_args else args),
     ):
         if was != now:
             raise StepMismatch(step=quoted(step), what=what, was=quoted(was), now=quoted(now))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,10 +10,11 @@ from store import checks
 from store.acting import ActionOperations
 from store.backend import Acquired, Backend
 from store.briefing import DEFAULT_BUDGET, check_budget, render
-from store.canonical import BLOB_LIMIT
-from store.errors import InvalidInput, LeaseHeld, NotFound, RefTaken
+from store.errors import AgentArchived, InvalidInput, LeaseHeld, NotFound, RefTaken
 from store.keeper import Keeper
 from store.records import (
+    ARCHIVED,
+    LIFECYCLE,
     NEXT,
     OUTPUT,
     POINTER,
@@ -28,12 +29,18 @@ from store.records import (
     Pointer,
     Turn,
     WorkingState,
+    compact,
 )
 from store.text import check_count, check_text, cut, quoted
 from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
 
 _RUN = "run-"
 _OPENING_BYTES = 400  # of a turn whose whole content became an output
+
+
+def is_own_run(name: str) -> bool:
+    """Whether a run's name is one that ``begin_run`` may give."""
+    return name.startswith(_RUN) and name.removeprefix(_RUN).isdigit()
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,15 @@ class Agent(ActionOperations):
         return self._keeper.epoch
 
     @property
+    def token(self) -> str:
+        """What a child process needs to write under this lease: RECALL_LEASE.
+
+        Raises:
+            LeaseNotHeld, LeaseLost.
+        """
+        return self._keeper.fence.token(self._backend.store_id)
+
+    @property
     def context(self) -> Context:
         if self._context is None:
             self._context = self._read_context()
@@ -125,8 +141,14 @@ class Agent(ActionOperations):
         return True
 
     def take(self) -> Acquired:
-        """Acquire and settle. Raises LeaseHeld, naming the holder."""
+        """Acquire and settle. Raises LeaseHeld, naming the holder, and AgentArchived."""
+        self.refuse_archived()
         acquired = self._keeper.acquire()
+        try:
+            self.refuse_archived()  # it may have been archived between the look and the lease
+        except AgentArchived:
+            self._keeper.release()
+            raise
         self.settle()
         self._context = None
         return acquired
@@ -135,6 +157,39 @@ class Agent(ActionOperations):
         """Give the lease back, so that the next process need not wait; False if it was not held."""
         self.on_release(self)
         return self._keeper.release()
+
+    def refuse_archived(self) -> None:
+        """Raise AgentArchived if the agent was ended."""
+        if self.view.archived():
+            raise AgentArchived(agent=self.id)
+
+    def archive(self, reason: str, by: str = "") -> None:
+        """End the agent: nobody acquires it again until ``unarchive``. Its records and epochs stay.
+
+        Args:
+            reason: why, kept in the log.
+            by: who decided it, at most 200 bytes.
+
+        Raises:
+            AgentArchived: it is archived already.
+        """
+        self.refuse_archived()
+        self._lifecycle("archived", reason, by)
+
+    def unarchive(self, reason: str, by: str = "") -> None:
+        """Let an archived agent be acquired again. Raises NotFound if it is not archived."""
+        if not self.view.archived():
+            raise NotFound(what="archived agent", name=self.id)
+        self._lifecycle("unarchived", reason, by)
+
+    def _lifecycle(self, event: str, reason: str, by: str) -> None:
+        reason = check_text("reason", reason, limit=checks.REASON_LIMIT, empty=False)
+        body = {"event": event, "reason": reason, **compact({"by": check_text("by", by, limit=200)})}
+
+        def attempt() -> tuple[list[Draft], list[Expect]]:
+            return [Draft(LIFECYCLE, body, name=ARCHIVED)], []
+
+        self._append(attempt)
 
     def refresh(self) -> Context:
         """The context, read again."""
@@ -164,30 +219,31 @@ class Agent(ActionOperations):
 
     # -- working state --------------------------------------------------------------------
 
-    def update_working_state(self, /, **fields: Any) -> WorkingState:
+    def update_working_state(self, /, *, add: Mapping[str, Iterable[str]] | None = None, **fields: Any) -> WorkingState:
         """A new version: fields given replace, fields left out are kept, None or empty clears.
 
         Args:
+            add: items that go to the end of lists, whatever another process wrote there meanwhile.
             fields: goal, progress, focus, notes: text; plan, decisions,
                 open_questions: lists of text; step: a number.
 
         Raises:
             InvalidInput: an unknown field or a wrong value; nothing was written.
         """
-        return self._new_state(checks.check_state(fields))
+        return self._new_state(*checks.check_change(fields, add or {}))
 
     def milestone(self, name: str, progress: str | None = None) -> WorkingState:
         """Mark a durable point; it is a version of the working state, optionally with new progress."""
-        name = check_text("milestone", name, limit=checks.NOTE_LIMIT, empty=False)
-        given = {} if progress is None else checks.check_state({"progress": progress})
-        return self._new_state({**given, "last_milestone": name, "is_milestone": True})
+        return self._new_state({**checks.check_milestone(name, progress), "is_milestone": True})
 
-    def _new_state(self, given: Mapping[str, Any]) -> WorkingState:
+    def _new_state(self, given: Mapping[str, Any], add: Mapping[str, tuple[str, ...]] | None = None) -> WorkingState:
         def attempt() -> tuple[list[Draft], list[Expect]]:
             counters = self._backend.counters(self.id)
+            before = self.view.working_state()
+            longer = {name: getattr(before, name) + items for name, items in (add or {}).items()}
             state = replace(
-                self.view.working_state(),
-                **{"is_milestone": False, **given},
+                before,
+                **{"is_milestone": False, **given, **checks.check_state(longer)},
                 version=counters.version + 1,
                 turn_seq=counters.turns,
                 action_seq=counters.actions,
@@ -293,10 +349,8 @@ class Agent(ActionOperations):
         Raises:
             RefTaken: there is one, and ``replace`` was not asked for.
         """
-        content = check_text("content", content, limit=BLOB_LIMIT)
-        tool = checks.check_name("tool", tool, spaces=True) if tool else ""
-        summary = check_text("summary", summary, limit=checks.NOTE_LIMIT) if summary else cut(content, SUMMARY_BYTES)
-        given = checks.check_name("ref", ref) if ref else ""
+        content, tool, summary, given = checks.check_output(content, tool, summary, ref)
+        summary = summary or cut(content, SUMMARY_BYTES)
 
         def attempt() -> tuple[list[Draft], list[Expect]]:
             name, expected = given, []

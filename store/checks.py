@@ -78,6 +78,22 @@ def check_state(values: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
+def check_change(
+    values: Mapping[str, Any], add: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+    """What an update sets, and the items that it adds to lists.
+
+    Raises:
+        InvalidInput: as ``check_state``; or a field that is set and added to, or that is not a list.
+    """
+    for name in add:
+        if name not in STATE_LISTS:
+            raise InvalidInput(field=quoted(name), reason="is not a list", hint="use " + ", ".join(STATE_LISTS))
+        if name in values:
+            raise InvalidInput(field=name, reason="is replaced and added to at once", hint="do one of the two")
+    return check_state(values), check_state(add)
+
+
 def _texts(field: str, value: object) -> tuple[str, ...]:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise InvalidInput(field=field, reason=f"must be a list of texts, not {type(value).__name__}")
@@ -98,6 +114,22 @@ def check_turn(role: object, content: object, name: object, message_id: object, 
         "message_id": check_text("message_id", message_id or "", limit=256),
         "brief": check_text("brief", brief or "", limit=BRIEF_LIMIT),
     }
+
+
+def check_output(content: object, tool: object, summary: object, ref: object) -> tuple[str, str, str, str]:
+    """An output's content, tool, summary and ref; the last three may be ""."""
+    return (
+        check_text("content", content, limit=BLOB_LIMIT),
+        check_name("tool", tool, spaces=True) if tool else "",
+        check_text("summary", summary or "", limit=NOTE_LIMIT),
+        check_name("ref", ref) if ref else "",
+    )
+
+
+def check_milestone(name: object, progress: object) -> dict[str, Any]:
+    """The fields of the working state that a milestone sets."""
+    given = {} if progress is None else check_state({"progress": progress})
+    return {**given, "last_milestone": check_text("milestone", name, limit=NOTE_LIMIT, empty=False)}
 
 
 def check_pointer(name: object, type_: object, fields: object, note: object) -> tuple[str, str, dict[str, str], str]:

@@ -108,6 +108,7 @@ class LeaseRequest:
         again: the fence of the caller's own lapsed lease. The acquisition then
             succeeds only if no other epoch came in between, and keeps the incarnation.
         breaking: take the lease whoever holds it (an operator's decision).
+        by, why: who decided that, and what for; kept in the log.
     """
 
     agent: str
@@ -117,6 +118,8 @@ class LeaseRequest:
     ttl_ms: int
     again: Fence | None = None
     breaking: bool = False
+    by: str = ""
+    why: str = ""
 
 
 def takeover_reason(lease: Lease | None, request: LeaseRequest, now: Instant, *, dead: bool) -> Reason | None:
@@ -162,11 +165,11 @@ def check_fence(lease: Lease | None, fence: Fence, now: Instant) -> Lease:
     return lease
 
 
-def check_ttl(seconds: float) -> int:
+def check_ttl(seconds: float, field: str = "lease_ttl") -> int:
     """A ttl in seconds, as milliseconds, or InvalidInput."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise InvalidInput(field="lease_ttl", reason="must be a number of seconds")
+        raise InvalidInput(field=field, reason="must be a number of seconds")
     if not LEAST_TTL_MS <= seconds * 1000 <= MOST_TTL_MS:  # NaN compares false
         bounds = f"{LEAST_TTL_MS // 1000} to {MOST_TTL_MS // 1000}"
-        raise InvalidInput(field="lease_ttl", reason=f"must be from {bounds} seconds")
+        raise InvalidInput(field=field, reason=f"must be from {bounds} seconds")
     return round(seconds * 1000)

@@ -55,9 +55,10 @@ _OPEN = f"SELECT {RECORD} FROM heads h INDEXED BY heads_open {_JOIN} WHERE h.ope
 
 NEWEST = f"{_HEADS} WHERE h.agent = ? AND h.kind = ? AND h.seq = ? AND h.name = ?"
 TAIL = f"{_HEADS} WHERE h.agent = ? AND h.kind = ? AND h.seq < ? AND h.lsn <= ? ORDER BY h.seq DESC LIMIT ?"
+KEYS = f"{_HEADS} WHERE h.agent = ? AND (h.kind, h.seq, h.name) > (?, ?, ?) ORDER BY h.kind, h.seq, h.name LIMIT ?"
 IN_FORCE = f"{_OPEN} AND h.agent = ? AND h.seq > ? ORDER BY h.seq LIMIT ?"
 IN_FORCE_ALL = f"{_OPEN} AND (h.agent, h.seq) > (?, ?) ORDER BY h.agent, h.seq LIMIT ?"
-IN_FORCE_NEWEST = f"{_OPEN} AND h.agent = ? ORDER BY h.seq DESC, h.lsn DESC LIMIT ?"
+IN_FORCE_NEWEST = f"{_OPEN} AND h.agent = ? AND h.lsn < ? ORDER BY h.seq DESC, h.lsn DESC LIMIT ?"
 IN_FORCE_COUNT = "SELECT count(*) FROM heads INDEXED BY heads_open WHERE open = 1 AND kind = ? AND agent = ?"
 
 # The index records_key serves these; its condition has to stand in them as it is in

@@ -1,0 +1,80 @@
+"""Which open actions a command means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from store.backend import Backend
+from store.clock import parse_rfc3339, to_datetime
+from store.errors import NotFound, RecallError
+from store.records import ACTION, Action
+from store.views import View
+
+_PAGE = 50
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What an action must be like; empty fields let everything through.
+
+    Attributes:
+        older_than: seconds since it was started, or None.
+        text: anywhere in its tool, step, arguments or outcome, in any case.
+    """
+
+    class_: str = ""
+    tool: str = ""
+    older_than: float | None = None
+    status: str = ""
+    text: str = ""
+
+    def lets(self, view: View, action: Action, now: datetime) -> bool:
+        """Whether the action is one of those."""
+        exact = ((self.class_, action.class_), (self.tool, action.tool), (self.status, action.status))
+        if any(wanted and wanted != found for wanted, found in exact):
+            return False
+        if self.older_than is not None and age_of(action, now) < self.older_than:
+            return False
+        if not self.text:
+            return True
+        wanted = self.text.casefold()
+        texts = (action.tool, action.step, action.result, action.error, action.resolution, args_of(view, action))
+        return any(wanted in each.casefold() for each in texts)
+
+
+def pending(backend: Backend, agent: str, wanted: Filter) -> Iterator[tuple[View, Action]]:
+    """Open actions of an agent, or of all with "", by agent and number."""
+    now = to_datetime(backend.clock.now().wall_us)
+    after = (agent, 0)
+    while True:
+        page = backend.in_force(agent or None, ACTION, limit=_PAGE, after=after)
+        for record in page:
+            view = View(backend, record.agent)
+            for action in view.each([record], Action.read):
+                if wanted.lets(view, action, now):
+                    yield view, action
+        if len(page) < _PAGE:
+            return
+        after = (page[-1].agent, page[-1].seq)
+
+
+def age_of(action: Action, now: datetime) -> float:
+    """Seconds since it was started; 0 where that cannot be read."""
+    try:
+        return (now - parse_rfc3339(action.started_at)).total_seconds()
+    except ValueError:
+        return 0.0
+
+
+def args_of(view: View, action: Action) -> str:
+    """The whole arguments, wherever they are kept."""
+    if not action.args_ref:
+        return action.args
+    try:
+        return view.output(action.args_ref).content
+    except NotFound:
+        return f"(output {action.args_ref} is gone)"
+    except RecallError as problem:
+        return f"({problem.message})"
