@@ -65,6 +65,7 @@ COMMANDS: dict[str, Entry] = {
     "verify": Entry("verify", "Check that the store still says what was written", KEEP),
     "export": Entry("export", "Write agents' logs, byte for byte, as lines of JSON", KEEP),
     "import": Entry("import_", "Import the agents of an export, all of them or none", KEEP),
+    "doctor": Entry("doctor", "Examine the store and the machine under it", KEEP),
     "query": Entry("query", "Answer a SELECT over the store", KEEP),
     "aside": Entry("aside", "What was set aside: records that an agent's log no longer goes through", KEEP),
     "demo": Entry("demo", "Show it: an agent is killed while it sends an email, and one email is sent", KEEP),
