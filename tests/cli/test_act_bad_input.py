@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.acting import lsn, session
-from tests.conftest import Run
+from tests.cli.forks import run_all
+from tests.conftest import Ended, Run
 
 SURROGATE = b"a\xff"  # argv bytes that are not UTF-8
 BIG = b"x" * 10_000_000
@@ -135,18 +136,26 @@ REFUSED: list[Case] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "given", "said"), REFUSED)
-def test_a_bad_value_is_refused_before_anything_is_written(
-    run_recall: Run, tmp_path: Path, arguments: tuple[str | bytes, ...], given: bytes, said: str
-) -> None:
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Ended, Path]]:
+    """What each line of the table did, and the directory that was its own."""
+    base = tmp_path_factory.mktemp("refused")
+    home = {"PATH": os.defpath, "HOME": str(base), "LANG": "C.UTF-8", "PYTHONWARNINGS": "error"}
+    directories = [base / str(number) for number in range(len(REFUSED))]
+    cases = [(each[0], each[1], directory) for each, directory in zip(REFUSED, directories, strict=True)]
+    return list(zip(run_all(cases, home), directories, strict=True))
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_a_bad_value_is_refused_before_anything_is_written(refused: list[tuple[Ended, Path]], number: int) -> None:
     """Exit 2, one line and at most a hint, and not even a store is made."""
-    done = run_recall(*arguments, input=given)
+    (done, directory), said = refused[number], REFUSED[number][2]
     assert (done.code, done.out) in ((2, ""), (2, "(exit 2)\n")), done.err
     assert said in done.err
     lines = done.err.splitlines()
     assert lines[0].startswith("recall: ")
     assert len(lines) == 1 or (len(lines) == 2 and lines[1].startswith("  → "))
-    assert not (tmp_path / "recall-data").exists()
+    assert list(directory.iterdir()) == []
 
 
 @pytest.mark.parametrize(
