@@ -3,28 +3,57 @@
 _recall_has() {
     case "$1" in
         'recall') return 0 ;;
+        'recall agents') return 0 ;;
+        'recall agents list') return 0 ;;
+        'recall agents show') return 0 ;;
+        'recall agents archive') return 0 ;;
+        'recall agents unarchive') return 0 ;;
+        'recall briefing') return 0 ;;
         'recall state') return 0 ;;
+        'recall state show') return 0 ;;
+        'recall state history') return 0 ;;
+        'recall state diff') return 0 ;;
         'recall state set') return 0 ;;
         'recall turns') return 0 ;;
+        'recall turns list') return 0 ;;
+        'recall turns show') return 0 ;;
         'recall turns add') return 0 ;;
         'recall pointers') return 0 ;;
+        'recall pointers list') return 0 ;;
         'recall pointers set') return 0 ;;
         'recall pointers rm') return 0 ;;
         'recall outputs') return 0 ;;
+        'recall outputs list') return 0 ;;
+        'recall outputs get') return 0 ;;
         'recall outputs put') return 0 ;;
         'recall actions') return 0 ;;
+        'recall actions list') return 0 ;;
+        'recall actions show') return 0 ;;
         'recall actions begin') return 0 ;;
         'recall actions end') return 0 ;;
         'recall actions resolve') return 0 ;;
         'recall actions amend') return 0 ;;
         'recall actions retry') return 0 ;;
+        'recall log') return 0 ;;
+        'recall records') return 0 ;;
         'recall resume') return 0 ;;
         'recall acquire') return 0 ;;
         'recall release') return 0 ;;
+        'recall exec') return 0 ;;
+        'recall run') return 0 ;;
         'recall lease') return 0 ;;
         'recall lease show') return 0 ;;
         'recall lease break') return 0 ;;
         'recall milestone') return 0 ;;
+        'recall verify') return 0 ;;
+        'recall export') return 0 ;;
+        'recall import') return 0 ;;
+        'recall query') return 0 ;;
+        'recall aside') return 0 ;;
+        'recall aside list') return 0 ;;
+        'recall aside show') return 0 ;;
+        'recall aside export') return 0 ;;
+        'recall demo') return 0 ;;
         'recall completions') return 0 ;;
         'recall help') return 0 ;;
         *) return 1 ;;
@@ -34,14 +63,59 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='state turns pointers outputs actions resume acquire release lease milestone completions help'
+            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import query aside demo completions help'
             options='--version --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
-        'recall state')
-            words='set'
+        'recall agents')
+            words='list show archive unarchive'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
+            files= ;;
+        'recall agents list')
+            words=''
+            options='--match --status --older-than --limit --dir --backend --json --jsonl --no-color -h --help'
+            valued='--match --status --older-than --limit --dir --backend'
+            files= ;;
+        'recall agents show')
+            words=''
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall agents archive')
+            words=''
+            options='--agent -a --reason --by --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --dir --backend'
+            files= ;;
+        'recall agents unarchive')
+            words=''
+            options='--agent -a --reason --by --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --dir --backend'
+            files= ;;
+        'recall briefing')
+            words=''
+            options='--budget --at --dir --backend --json --jsonl --no-color -h --help'
+            valued='--budget --at --dir --backend'
+            files= ;;
+        'recall state')
+            words='show history diff set'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall state show')
+            words=''
+            options='--version --dir --backend --json --jsonl --no-color -h --help'
+            valued='--version --dir --backend'
+            files= ;;
+        'recall state history')
+            words=''
+            options='--limit --milestones --dir --backend --json --jsonl --no-color -h --help'
+            valued='--limit --dir --backend'
+            files= ;;
+        'recall state diff')
+            words=''
+            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend'
             files= ;;
         'recall state set')
             words=''
@@ -49,9 +123,19 @@ _recall_at() {
             valued='--agent -a --goal --plan --progress --focus --decision --question --notes --step --add-plan --add-decision --add-question --clear --json-fields --dir --backend'
             files= ;;
         'recall turns')
-            words='add'
+            words='list show add'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
+            files= ;;
+        'recall turns list')
+            words=''
+            options='--limit --all --before --since --role --text --full --dir --backend --json --jsonl --no-color -h --help'
+            valued='--limit --before --since --role --text --dir --backend'
+            files= ;;
+        'recall turns show')
+            words=''
+            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend'
             files= ;;
         'recall turns add')
             words=''
@@ -59,9 +143,14 @@ _recall_at() {
             valued='--agent -a --role --name --message-id --brief --dir --backend'
             files= ;;
         'recall pointers')
-            words='set rm'
+            words='list set rm'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
+            files= ;;
+        'recall pointers list')
+            words=''
+            options='--type --limit --dir --backend --json --jsonl --no-color -h --help'
+            valued='--type --limit --dir --backend'
             files= ;;
         'recall pointers set')
             words=''
@@ -74,9 +163,19 @@ _recall_at() {
             valued='--agent -a --dir --backend'
             files= ;;
         'recall outputs')
-            words='put'
+            words='list get put'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
+            files= ;;
+        'recall outputs list')
+            words=''
+            options='--tool --text --limit --dir --backend --json --jsonl --no-color -h --help'
+            valued='--tool --text --limit --dir --backend'
+            files= ;;
+        'recall outputs get')
+            words=''
+            options='--agent -a --output -o --raw --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --output -o --dir --backend'
             files= ;;
         'recall outputs put')
             words=''
@@ -84,9 +183,19 @@ _recall_at() {
             valued='--agent -a --ref --tool --summary --dir --backend'
             files= ;;
         'recall actions')
-            words='begin end resolve amend retry'
+            words='list show begin end resolve amend retry'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
+            files= ;;
+        'recall actions list')
+            words=''
+            options='--all-agents --pending --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any --dir --backend --json --jsonl --no-color -h --help'
+            valued='--status --class --tool --step --older-than --newer-than --text --limit --dir --backend'
+            files= ;;
+        'recall actions show')
+            words=''
+            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend'
             files= ;;
         'recall actions begin')
             words=''
@@ -113,6 +222,16 @@ _recall_at() {
             options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
             valued='--agent -a --dir --backend'
             files= ;;
+        'recall log')
+            words=''
+            options='--kind --since --limit --all --follow -f --dir --backend --json --jsonl --no-color -h --help'
+            valued='--kind --since --limit --dir --backend'
+            files= ;;
+        'recall records')
+            words=''
+            options='--kind --dir --backend --json --jsonl --no-color -h --help'
+            valued='--kind --dir --backend'
+            files= ;;
         'recall resume')
             words=''
             options='--ttl --wait --budget --holder --export --holder-pid --shell --briefing-file --dir --backend --json --jsonl --no-color -h --help'
@@ -127,6 +246,16 @@ _recall_at() {
             words=''
             options='--agent -a --quiet -q --dir --backend --json --jsonl --no-color -h --help'
             valued='--agent -a --dir --backend'
+            files= ;;
+        'recall exec')
+            words=''
+            options='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd --dir --backend --json --jsonl --no-color -h --help'
+            valued='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd --dir --backend'
+            files= ;;
+        'recall run')
+            words=''
+            options='--agent -a --class --step --run --tool --args --resolver --resolver-timeout --timeout --wait --retry-failed --output-limit --no-capture --replay-cut --redact --outcome-file --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --class --step --run --tool --args --resolver --resolver-timeout --timeout --wait --output-limit --redact --outcome-file --dir --backend'
             files= ;;
         'recall lease')
             words='show break'
@@ -148,13 +277,58 @@ _recall_at() {
             options='--agent -a --progress --dir --backend --json --jsonl --no-color -h --help'
             valued='--agent -a --progress --dir --backend'
             files= ;;
+        'recall verify')
+            words=''
+            options='--head --dir --backend --json --jsonl --no-color -h --help'
+            valued='--head --dir --backend'
+            files= ;;
+        'recall export')
+            words=''
+            options='--output -o --force --dir --backend --json --jsonl --no-color -h --help'
+            valued='--output -o --dir --backend'
+            files= ;;
+        'recall import')
+            words=''
+            options='--dry-run --dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files=1 ;;
+        'recall query')
+            words=''
+            options='--param -p --csv --tables --dir --backend --json --jsonl --no-color -h --help'
+            valued='--param -p --dir --backend'
+            files= ;;
+        'recall aside')
+            words='list show export'
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall aside list')
+            words=''
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall aside show')
+            words=''
+            options='--dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
+        'recall aside export')
+            words=''
+            options='--output -o --force --dir --backend --json --jsonl --no-color -h --help'
+            valued='--output -o --dir --backend'
+            files= ;;
+        'recall demo')
+            words=''
+            options='--by-hand --keep --dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
         'recall completions')
             words='bash zsh fish'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
         'recall help')
-            words='state turns pointers outputs actions resume acquire release lease milestone completions help exit-codes'
+            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import query aside demo completions help exit-codes'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -165,18 +339,40 @@ _recall_value() {
     files= choices=
     case "$1 $2" in
         'recall --dir') files=1 ;;
+        'recall agents --dir') files=1 ;;
+        'recall agents list --status') choices='live lapsed dead released archived' ;;
+        'recall agents list --dir') files=1 ;;
+        'recall agents show --dir') files=1 ;;
+        'recall agents archive --dir') files=1 ;;
+        'recall agents unarchive --dir') files=1 ;;
+        'recall briefing --dir') files=1 ;;
         'recall state --dir') files=1 ;;
+        'recall state show --dir') files=1 ;;
+        'recall state history --dir') files=1 ;;
+        'recall state diff --dir') files=1 ;;
         'recall state set --clear') choices='goal plan progress focus decisions open_questions notes step' ;;
         'recall state set --dir') files=1 ;;
         'recall turns --dir') files=1 ;;
+        'recall turns list --role') choices='system user assistant tool' ;;
+        'recall turns list --dir') files=1 ;;
+        'recall turns show --dir') files=1 ;;
         'recall turns add --role') choices='system user assistant tool' ;;
         'recall turns add --dir') files=1 ;;
         'recall pointers --dir') files=1 ;;
+        'recall pointers list --dir') files=1 ;;
         'recall pointers set --dir') files=1 ;;
         'recall pointers rm --dir') files=1 ;;
         'recall outputs --dir') files=1 ;;
+        'recall outputs list --dir') files=1 ;;
+        'recall outputs get --output') files=1 ;;
+        'recall outputs get -o') files=1 ;;
+        'recall outputs get --dir') files=1 ;;
         'recall outputs put --dir') files=1 ;;
         'recall actions --dir') files=1 ;;
+        'recall actions list --status') choices='started done failed abandoned unknown' ;;
+        'recall actions list --class') choices='pure idempotent external' ;;
+        'recall actions list --dir') files=1 ;;
+        'recall actions show --dir') files=1 ;;
         'recall actions begin --class') choices='pure idempotent external' ;;
         'recall actions begin --dir') files=1 ;;
         'recall actions end --dir') files=1 ;;
@@ -185,16 +381,35 @@ _recall_value() {
         'recall actions resolve --dir') files=1 ;;
         'recall actions amend --dir') files=1 ;;
         'recall actions retry --dir') files=1 ;;
+        'recall log --dir') files=1 ;;
+        'recall records --dir') files=1 ;;
         'recall resume --shell') choices='sh fish' ;;
         'recall resume --briefing-file') files=1 ;;
         'recall resume --dir') files=1 ;;
         'recall acquire --shell') choices='sh fish' ;;
         'recall acquire --dir') files=1 ;;
         'recall release --dir') files=1 ;;
+        'recall exec --briefing-file') files=1 ;;
+        'recall exec --dir') files=1 ;;
+        'recall run --outcome-file') files=1 ;;
+        'recall run --dir') files=1 ;;
         'recall lease --dir') files=1 ;;
         'recall lease show --dir') files=1 ;;
         'recall lease break --dir') files=1 ;;
         'recall milestone --dir') files=1 ;;
+        'recall verify --dir') files=1 ;;
+        'recall export --output') files=1 ;;
+        'recall export -o') files=1 ;;
+        'recall export --dir') files=1 ;;
+        'recall import --dir') files=1 ;;
+        'recall query --dir') files=1 ;;
+        'recall aside --dir') files=1 ;;
+        'recall aside list --dir') files=1 ;;
+        'recall aside show --dir') files=1 ;;
+        'recall aside export --output') files=1 ;;
+        'recall aside export -o') files=1 ;;
+        'recall aside export --dir') files=1 ;;
+        'recall demo --dir') files=1 ;;
         'recall completions --dir') files=1 ;;
         'recall help --dir') files=1 ;;
     esac

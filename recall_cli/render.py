@@ -138,13 +138,14 @@ class Out:
         shown = neutral(text)
         self.write(shown if shown.endswith("\n") else shown + "\n")
 
-    def table(self, columns: Sequence[Column], rows: Iterable[Row], *, empty: str = "") -> None:
+    def table(self, columns: Sequence[Column], rows: Iterable[Row], *, empty: str = "", live: bool = False) -> None:
         """A list of things: programs get every field of a row, people the ``columns``.
 
-        ``empty`` is said on stderr when there is no row.
+        ``empty`` is said on stderr when there is no row. ``live`` rows are shown
+        as they come, in plain lines on a terminal too.
         """
         if self.structured:
-            self._objects(rows, live=False)
+            self._objects(rows, live=live)
             return
         lines = iter(rows)
         first = next(lines, None)
@@ -153,11 +154,13 @@ class Out:
                 self.message(empty)
             return
         lines = itertools.chain((first,), lines)
-        if self.terminal:
+        if self.terminal and not live:
             self._rich_table(columns, lines)
             return
         for row in lines:
             self.write("\t".join(self._cell(column, row) for column in columns) + "\n")
+            if live:
+                self.flush()
 
     def lines(self, rows: Iterable[Row], line: Callable[[Row], str], *, live: bool = False) -> None:
         """A list as one line each, without a table; ``live`` ones are shown as they come."""

@@ -11,13 +11,12 @@ import typer
 from recall_cli.exits import Exit
 from recall_cli.options import Globals
 from recall_cli.pending import Filter, pending
-from recall_cli.rows import row
 from recall_cli.session import reading, require, writing
 from store.access import beside
 from store.actions import ActionEnd, already_closed
 from store.agent import Agent
 from store.errors import ActionNotUnknown, BadRecord, Conflict, NotFound, RecallError, StillRunning
-from store.records import Action
+from store.records import Action, plain
 from store.running import still_running
 from store.text import quoted
 from store.views import View
@@ -117,7 +116,7 @@ def _public(each: Row) -> Row:
         "outcome": each["outcome"],
         "code": problem.code if problem else "",
         "message": problem.message if problem else "",
-        "action": row(each["action"]) if each["action"] else None,
+        "action": plain(each["action"]) if each["action"] else None,
     }
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from recall_cli.options import Globals
-from store.agent import Agent
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.files import exists
 from store.errors import LeaseNotHeld, NotFound, TokenMismatch
 from store.text import check_agent
 from store.views import View
+
+if TYPE_CHECKING:
+    from store.agent import Agent
 
 T = TypeVar("T")
 
@@ -83,6 +85,38 @@ def write(here: Globals, agent: str, work: Callable[[Agent], T], *, needs_lease:
         if token:
             return work(exported(backend, agent, token))
         return once(backend, agent, work)
+
+
+@contextmanager
+def working(here: Globals, agent_id: str) -> Iterator[tuple[SqliteBackend, Callable[[float], Agent]]]:
+    """The store, and what gets the agent's lease for as long as the block lasts.
+
+    That is the session's (RECALL_LEASE), or one taken for the block, waiting up
+    to the given seconds for another holder. It is renewed in the background,
+    so whoever forks does it first.
+    """
+    from store.access import exported
+    from store.client import patiently
+    from store.keeper import Keeper
+    from store.lease import DEFAULT_TTL_MS
+
+    token = os.environ.get("RECALL_LEASE", "")
+    own: list[Agent] = []
+    with writing(here) as backend:
+
+        def take(wait: float) -> Agent:
+            if token:
+                return exported(backend, agent_id, token, background=True)
+            keeper = Keeper(backend, agent_id, ttl_ms=DEFAULT_TTL_MS)
+            patiently(keeper.acquire, wait)
+            own.append(Agent(backend, agent_id, keeper))
+            return own[0]
+
+        try:
+            yield backend, take
+        finally:
+            for agent in own:
+                agent.release()
 
 
 def check_store_of_token(here: Globals) -> None:

@@ -10,31 +10,44 @@ from typing import TypeVar
 
 from store.agent import Agent
 from store.backend import Acquired, Backend
+from store.clock import Instant
 from store.errors import LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld, TokenMismatch
 from store.keeper import Keeper
-from store.lease import DEFAULT_TTL_MS, Fence, LeaseRequest
-from store.process import this_process
+from store.lease import DEFAULT_TTL_MS, Fence, Lease, LeaseRequest
+from store.process import provably_dead, this_process
 
 T = TypeVar("T")
 _TRIES = 5
 
 
-def once(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "") -> T:
+def once(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "", archived: bool = False) -> T:
     """Take the lease, do ``work``, release.
+
+    Args:
+        archived: whether an archived agent may be written to.
 
     Raises:
         LeaseHeld: somebody acts for the agent.
+        AgentArchived: it was ended.
     """
     keeper = Keeper(backend, agent, ttl_ms=DEFAULT_TTL_MS, holder=holder, background=False)
+    one = Agent(backend, agent, keeper)
+    if not archived:
+        one.refuse_archived()
     keeper.acquire()
     try:
-        return work(Agent(backend, agent, keeper))
+        if not archived:
+            one.refuse_archived()  # it may have been archived between the look and the lease
+        return work(one)
     finally:
         keeper.release()
 
 
-def exported(backend: Backend, agent: str, token: str) -> Agent:
+def exported(backend: Backend, agent: str, token: str, *, background: bool = False) -> Agent:
     """The agent as the shell session works on it whose token this is; each write renews its lease.
+
+    Args:
+        background: renew it in a thread too, for a process that runs for long.
 
     Raises:
         TokenMismatch: the token is of another store or agent.
@@ -43,7 +56,18 @@ def exported(backend: Backend, agent: str, token: str) -> Agent:
     lease = backend.lease(agent)
     if lease is None or lease.lineage != fence.lineage:
         raise TokenMismatch(what="agent", reason=f"it is not of {agent}")
-    return Agent(backend, agent, Keeper.adopt(backend, fence, renew=True))
+    if lease.incarnation == fence.incarnation and lease.epoch > fence.epoch:
+        # Its holder let the lease lapse and took it again, with nobody in between: still the same actor.
+        fence = lease.fence
+    keeper = Keeper.adopt(backend, fence, renew=True)
+    if background:
+        keeper.renew_in_background(lease.ttl_ms)
+    return Agent(backend, agent, keeper)
+
+
+def may_be_acting(lease: Lease, now: Instant) -> bool:
+    """Whether somebody may act under the lease right now: it is in force, and its holder not provably dead."""
+    return lease.live(now) and not provably_dead(lease.process)
 
 
 def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "") -> T:
@@ -55,8 +79,8 @@ def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: 
     for left in range(_TRIES, 0, -1):
         lease = backend.lease(agent)
         try:
-            if lease is None or not lease.live(backend.clock.now()):
-                return once(backend, agent, work, holder=holder)
+            if lease is None or not may_be_acting(lease, backend.clock.now()):
+                return once(backend, agent, work, holder=holder, archived=True)
             return work(Agent(backend, agent, Keeper.adopt(backend, lease.fence, renew=False)))
         except (LeaseHeld, LeaseExpired, LeaseLost, LeaseNotHeld):
             if left == 1:  # the lease changed hands between our look and our write, each time

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from store import actions as rules
 from store import checks
 from store.actions import ActionEnd, ReconcileReport
-from store.canonical import BLOB_LIMIT, blob_name
+from store.canonical import BLOB_LIMIT
 from store.errors import ActionClosed, ActionNotUnknown, InvalidInput, ResolverFailed, StillRunning
 from store.records import ACTION, NEXT, STEP, TOOL, TURN, Action, Draft, Expect, Record
 from store.running import forget, still_running
@@ -58,8 +58,7 @@ class ActionOperations(Writer):
         class_ = checks.check_class(class_)
         text = check_text("args", json_value("args", args), limit=BLOB_LIMIT)
         step = checks.check_name("step", step) if step else ""
-        run = checks.check_name("run", run) if run else ""
-        digest = blob_name(0, text.encode())[2:]
+        run = checks.check_run(run)
         kept: list[Action] = []
 
         def attempt() -> Drafts:
@@ -78,12 +77,14 @@ class ActionOperations(Writer):
                 command=command or {},
             )
             drafts: list[Draft] = []
-            expected = [Expect(ACTION, 0, seq=action.seq)]
+            # Named by its number in an output's ref or by a step, it must get just that number; else any will do.
+            numbered = bool(step) or self._is_large(text)
+            expected = [Expect(ACTION, 0, seq=action.seq)] if numbered else []
             if self.tool_class(tool) != class_:
                 drafts.append(Draft(TOOL, {"class": class_}, name=tool))
             if step:
                 step_name = f"{run}/{step}"
-                last, lsn = self._same_call(step_name, step, tool, class_, digest)
+                last, lsn = self._same_call(step_name, step, tool, class_, text)
                 expected.append(Expect(STEP, lsn, name=step_name))
                 if last is not None:
                     verdict = rules.next_of_step(self.id, last, mine=self._is_mine(last), retry_failed=retry_failed)
@@ -95,10 +96,10 @@ class ActionOperations(Writer):
                     if last.open:
                         drafts += self._abandoning(last, expected)
                     action = replace(action, key=last.key if class_ == "idempotent" else action.key, retry_of=last.seq)
-                drafts.append(Draft(STEP, {"action": action.seq, "args": digest}, name=step_name))
+                drafts.append(Draft(STEP, {"action": action.seq, "args": rules.args_digest(text)}, name=step_name))
             kept_args, ref, spilled = self._place_text(text, f"act-{action.seq}-args", tool)
             action = replace(action, args=kept_args, args_ref=ref)
-            drafts += [*spilled, Draft(ACTION, action.body(), seq=action.seq)]
+            drafts += [*spilled, Draft(ACTION, action.body(), seq=action.seq if numbered else NEXT)]
             return drafts, expected
 
         records = self._append(attempt)
@@ -114,11 +115,11 @@ class ActionOperations(Writer):
         """The class that a tool was last used with, "" before the first use."""
         return self.view.tool_class(tool)
 
-    def _same_call(self, name: str, step: str, tool: str, class_: str, digest: str) -> tuple[Action | None, int]:
+    def _same_call(self, name: str, step: str, tool: str, class_: str, text: str) -> tuple[Action | None, int]:
         last, body, lsn = self.view.step_record(name)
         if last is not None:
             was = str(body.get("args", ""))
-            rules.check_same_call(step, last, tool=tool, class_=class_, args_digest=digest, last_digest=was)
+            rules.check_same_call(step, last, tool=tool, class_=class_, args=text, last_digest=was)
             self._check_command_gone(last)
         return last, lsn
 
@@ -292,8 +293,7 @@ class ActionOperations(Writer):
         """
         settled: list[Action] = []
         for batch in _batches(self.view.pending(), _SETTLE_BATCH):
-            interrupted = [each for each in batch if not self._may_run(each)]
-            settled += self._settle(interrupted)
+            settled += self._settle([each.seq for each in batch if not self._may_run(each)])
         return settled
 
     def settle_step(self, action: Action) -> Action:
@@ -303,23 +303,26 @@ class ActionOperations(Writer):
             StillRunning: it is not gone.
         """
         self._check_command_gone(action)
-        return next(iter(self._settle([action])), action)
+        return next(iter(self._settle([action.seq])), action)
 
-    def _settle(self, interrupted: list[Action]) -> list[Action]:
-        drafts, expected, settled = [], [], []
-        for action in interrupted:
-            after = rules.after_takeover(action)
-            if after is None:
-                continue
-            after = after if after.open else replace(after, ended_at=self._now())
-            _, record = self.view.action_record(action.seq)
-            drafts.append(Draft(ACTION, after.body(), seq=after.seq))
-            expected.append(Expect(ACTION, record.lsn, seq=after.seq))
-            settled.append(after)
-        if drafts:
-            self._append(lambda: (drafts, expected))
-        for after in settled:
-            forget(self._backend.directory, after)
+    def _settle(self, seqs: list[int]) -> list[Action]:
+        settled: list[Action] = []
+
+        def attempt() -> Drafts:
+            settled.clear()
+            drafts, expected = [], []
+            for seq in seqs:
+                action, record = self.view.action_record(seq)  # again: an operator may have closed it meanwhile
+                after = rules.after_takeover(action)
+                if after is not None:
+                    settled.append(after if after.open else replace(after, ended_at=self._now()))
+                    drafts.append(Draft(ACTION, settled[-1].body(), seq=seq))
+                    expected.append(Expect(ACTION, record.lsn, seq=seq))
+            return drafts, expected
+
+        self._append(attempt)
+        for action in settled:
+            forget(self._backend.directory, action)
         return settled
 
     def _may_run(self, action: Action) -> bool:
@@ -360,6 +363,9 @@ class ActionOperations(Writer):
                 after = self._end(action.seq, end or ActionEnd("unknown"), turn="settled after a crash")
             except ActionClosed:  # by an operator, while the resolver was asking
                 after = self.view.action(action.seq)
+            except InvalidInput as refused:  # no outcome that can be stored
+                failed.append((action, refused))
+                after = action
             (left if after.open else closed).append(after)
         report = ReconcileReport(tuple(closed), tuple(left))
         if failed:

@@ -8,6 +8,7 @@ Closed is closed: the first close wins.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -117,16 +118,22 @@ StepVerdict = str
 REPLAY, SAME, CONTINUE, ATTEMPT = "replay", "same", "continue", "attempt"
 
 
-def check_same_call(step: str, last: Action, *, tool: str, class_: str, args_digest: str, last_digest: str) -> None:
+def args_digest(args: str) -> str:
+    """What a step's record keeps of its arguments, to tell whether they are the same."""
+    return hashlib.sha256(args.encode()).hexdigest()
+
+
+def check_same_call(step: str, last: Action, *, tool: str, class_: str, args: str, last_digest: str) -> None:
     """A step is one call: tool, class and arguments.
 
     Raises:
         StepMismatch: it is another one now.
     """
+    same_args = last_digest == args_digest(args)
     for what, was, now in (
         ("tool", last.tool, tool),
         ("class", last.class_, class_),
-        ("set of arguments", last_digest, args_digest),
+        ("set of arguments", "" if same_args else last.args or f"in output {last.args_ref}", "" if same_args else args),
     ):
         if was != now:
             raise StepMismatch(step=quoted(step), what=what, was=quoted(was), now=quoted(now))

@@ -10,12 +10,15 @@ from store import checks
 from store.acting import ActionOperations
 from store.backend import Acquired, Backend
 from store.briefing import DEFAULT_BUDGET, check_budget, render
-from store.errors import InvalidInput, LeaseHeld, NotFound, RefTaken
+from store.errors import AgentArchived, InvalidInput, LeaseHeld, NotFound, RefTaken
 from store.keeper import Keeper
 from store.records import (
+    ARCHIVED,
+    LIFECYCLE,
     NEXT,
     OUTPUT,
     POINTER,
+    RUN,
     TURN,
     WORKING_STATE,
     Action,
@@ -26,11 +29,18 @@ from store.records import (
     Pointer,
     Turn,
     WorkingState,
+    compact,
 )
-from store.text import check_count, cut, quoted
+from store.text import check_count, check_text, cut, quoted
 from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
 
+_RUN = "run-"
 _OPENING_BYTES = 400  # of a turn whose whole content became an output
+
+
+def is_own_run(name: str) -> bool:
+    """Whether a run's name is one that ``begin_run`` may give."""
+    return name.startswith(_RUN) and name.removeprefix(_RUN).isdigit()
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,15 @@ class Agent(ActionOperations):
         return self._keeper.epoch
 
     @property
+    def token(self) -> str:
+        """What a child process needs to write under this lease: RECALL_LEASE.
+
+        Raises:
+            LeaseNotHeld, LeaseLost.
+        """
+        return self._keeper.fence.token(self._backend.store_id)
+
+    @property
     def context(self) -> Context:
         if self._context is None:
             self._context = self._read_context()
@@ -122,8 +141,14 @@ class Agent(ActionOperations):
         return True
 
     def take(self) -> Acquired:
-        """Acquire and settle. Raises LeaseHeld, naming the holder."""
+        """Acquire and settle. Raises LeaseHeld, naming the holder, and AgentArchived."""
+        self.refuse_archived()
         acquired = self._keeper.acquire()
+        try:
+            self.refuse_archived()  # it may have been archived between the look and the lease
+        except AgentArchived:
+            self._keeper.release()
+            raise
         self.settle()
         self._context = None
         return acquired
@@ -132,6 +157,39 @@ class Agent(ActionOperations):
         """Give the lease back, so that the next process need not wait; False if it was not held."""
         self.on_release(self)
         return self._keeper.release()
+
+    def refuse_archived(self) -> None:
+        """Raise AgentArchived if the agent was ended."""
+        if self.view.archived():
+            raise AgentArchived(agent=self.id)
+
+    def archive(self, reason: str, by: str = "") -> None:
+        """End the agent: nobody acquires it again until ``unarchive``. Its records and epochs stay.
+
+        Args:
+            reason: why, kept in the log.
+            by: who decided it, at most 200 bytes.
+
+        Raises:
+            AgentArchived: it is archived already.
+        """
+        self.refuse_archived()
+        self._lifecycle("archived", reason, by)
+
+    def unarchive(self, reason: str, by: str = "") -> None:
+        """Let an archived agent be acquired again. Raises NotFound if it is not archived."""
+        if not self.view.archived():
+            raise NotFound(what="archived agent", name=self.id)
+        self._lifecycle("unarchived", reason, by)
+
+    def _lifecycle(self, event: str, reason: str, by: str) -> None:
+        reason = check_text("reason", reason, limit=checks.REASON_LIMIT, empty=False)
+        body = {"event": event, "reason": reason, **compact({"by": check_text("by", by, limit=200)})}
+
+        def attempt() -> tuple[list[Draft], list[Expect]]:
+            return [Draft(LIFECYCLE, body, name=ARCHIVED)], []
+
+        self._append(attempt)
 
     def refresh(self) -> Context:
         """The context, read again."""
@@ -206,6 +264,29 @@ class Agent(ActionOperations):
     def working_state_history(self, limit: int = 20) -> list[WorkingState]:
         """Versions, newest first."""
         return list(self.view.states(check_count("limit", limit, least=1, most=1000)))
+
+    # -- runs --------------------------------------------------------------------------------
+
+    def begin_run(self) -> str:
+        """The name of the run that is going on, or of a new one; steps are scoped to it."""
+        found: list[int] = []
+
+        def attempt() -> tuple[list[Draft], list[Expect]]:
+            newest = self._backend.tail(self.id, RUN, limit=1)
+            if newest and newest[0].fields().get("status") == "started":
+                found[:] = [newest[0].seq]
+                return [], []
+            seq = newest[0].seq + 1 if newest else 1
+            found[:] = [seq]
+            return [Draft(RUN, {"status": "started"}, seq=seq)], [Expect(RUN, 0, seq=seq)]
+
+        self._append(attempt)
+        return f"{_RUN}{found[0]}"
+
+    def end_run(self, run: str) -> None:
+        """The run is over: a step of the same name in the next one is another step."""
+        seq = int(run.removeprefix(_RUN))
+        self._append(lambda: ([Draft(RUN, {"status": "ended"}, seq=seq)], []))
 
     # -- turns ------------------------------------------------------------------------------
 

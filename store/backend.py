@@ -144,7 +144,7 @@ class Backend(Protocol):
     ) -> list[Record]:
         """The newest keys of a numbered kind, by falling seq, below seq ``before``.
 
-        17. At the cost of what it returns. With ``at``, of what was there then.
+        17. At the cost of what it returns, but for ``at``, which tells what was there then.
         """
         ...
 
@@ -158,8 +158,17 @@ class Backend(Protocol):
         """
         ...
 
-    def in_force_newest(self, agent: str, kind: str, *, limit: int, at: int | None = None) -> tuple[list[Record], int]:
-        """Those of a named kind, newest first by lsn, and how many of any kind there are in all."""
+    def in_force_newest(
+        self, agent: str, kind: str, *, limit: int, before: int | None = None, at: int | None = None
+    ) -> tuple[list[Record], int]:
+        """Those of a named kind, newest first by lsn, below ``before``; and how many of any kind there are in all."""
+        ...
+
+    def keys(self, agent: str, *, after: tuple[str, int, str] = ("", 0, ""), limit: int) -> list[Record]:
+        """The newest record of every key, by rising (kind, seq, name), above ``after``.
+
+        At the cost of what it returns.
+        """
         ...
 
     def history(self, agent: str, kind: str, *, seq: int = 0, name: str = "", limit: int = 1000) -> list[Record]:

@@ -15,13 +15,13 @@ parser (``tests/briefing_parser.py`` is one), always knows whose words it reads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from store.briefing_sections import actions_section, outputs_section, pointers_section, state_section, turns_section
 from store.briefing_text import byte_size, number
-from store.records import Action, OutputRef, Pointer, Turn, WorkingState
+from store.records import Action, OutputRef, Pointer, Turn, WorkingState, plain
 from store.text import check_count
 
 LEAST_BUDGET = 512  # tokens: room for every section's heading and count, whatever is stored
@@ -155,11 +155,11 @@ def as_json(parts: BriefingParts, briefing: Briefing) -> dict[str, Any]:
         **({} if parts.at is None else {"at": parts.at}),
         "briefing": briefing.text,
         "pending_actions": [_action(parts, action) for action in parts.pending],
-        "working_state": _plain(parts.working_state),
-        "pointers": [_plain(pointer, without=("removed",)) for pointer in parts.pointers],
-        "outputs": [_plain(output) for output in parts.outputs],
+        "working_state": plain(parts.working_state),
+        "pointers": [plain(pointer, without=("removed",)) for pointer in parts.pointers],
+        "outputs": [plain(output) for output in parts.outputs],
         "memories": [],
-        "recent_turns": [_plain(turn) for turn in parts.turns],
+        "recent_turns": [plain(turn) for turn in parts.turns],
         "omitted": dict(briefing.omitted),
         "turn_seq": parts.turns[-1].seq if parts.turns else parts.working_state.turn_seq,
         "token_budget": briefing.budget,
@@ -169,14 +169,4 @@ def as_json(parts: BriefingParts, briefing: Briefing) -> dict[str, Any]:
 
 def _action(parts: BriefingParts, action: Action) -> dict[str, Any]:
     running = parts.still_running.get(action.seq)
-    return _plain(action) | ({"still_running": running} if running else {})
-
-
-def _plain(value: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    plain: dict[str, Any] = {}
-    for each in fields(value):
-        item = getattr(value, each.name)
-        if each.name not in without:
-            item = list(item) if isinstance(item, tuple) else dict(item) if isinstance(item, Mapping) else item
-            plain["class" if each.name == "class_" else each.name] = item
-    return plain
+    return plain(action) | ({"still_running": running} if running else {})

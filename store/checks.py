@@ -36,6 +36,16 @@ def check_name(field: str, value: object, *, spaces: bool = False, limit: int = 
     )
 
 
+def check_run(run: object) -> str:
+    """A run's name, "" for none; without a slash, which parts it from a step's in their key."""
+    if not run:
+        return ""
+    name = check_name("run", run)
+    if "/" in name:
+        raise InvalidInput(field="run", reason=f"{quoted(name)} must not hold a slash")
+    return name
+
+
 def check_class(value: object) -> str:
     """``pure``, ``idempotent`` or ``external``; there is no default to fall into."""
     if isinstance(value, str) and value in CLASSES:

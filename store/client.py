@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from store.agent import Agent
 from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.briefing import DEFAULT_BUDGET
 from store.clock import Clock, Random
-from store.errors import BadRecord, InvalidInput, LeaseHeld
+from store.errors import BadRecord, InvalidInput, LeaseHeld, RecallError
 from store.keeper import Event, Keeper
 from store.lease import DEFAULT_TTL_MS, check_ttl
 from store.place import store_directory
@@ -105,11 +106,16 @@ class Client:
             token_budget=DEFAULT_BUDGET if token_budget is None else token_budget,
             output_threshold=OUTPUT_THRESHOLD if output_threshold is None else _check_threshold(output_threshold),
         )
+        try:
+            if not defer_lease:
+                take(agent, wait)
+            agent.refresh()
+        except BaseException:
+            with suppress(RecallError):
+                agent.release()  # nobody else could: the caller has no agent to release
+            raise
         self._resumed.add(agent)
         agent.on_release = self._resumed.discard
-        if not defer_lease:
-            take(agent, wait)
-        agent.refresh()
         return agent
 
     def close(self) -> None:
@@ -125,11 +131,16 @@ def take(agent: Agent, wait: float) -> Acquired:
     Raises:
         LeaseHeld: they still do.
     """
+    return patiently(agent.take, wait)
+
+
+def patiently(acquire: Callable[[], Acquired], wait: float) -> Acquired:
+    """What ``acquire`` returns, tried again for ``wait`` seconds while it raises LeaseHeld."""
     deadline = time.monotonic() + wait
     pause = 0.05
     while True:
         try:
-            return agent.take()
+            return acquire()
         except LeaseHeld:
             left = deadline - time.monotonic()
             if left <= 0:

@@ -165,7 +165,7 @@ class AgentArchived(Conflict):
 
     code = "agent_archived"
     template = "agent {agent} is archived"
-    hint_template = "bring it back with: recall agents unarchive -a {agent}"
+    hint_template = "bring it back with: recall agents unarchive -a {agent} --reason TEXT"
 
 
 class Stale(Conflict):

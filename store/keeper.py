@@ -112,9 +112,7 @@ class Keeper:
             acquired = self._backend.acquire(request)
             self._fence, self._lost = acquired.lease.fence, None
             if self._background:
-                self._stop = threading.Event()
-                arguments = (weakref.ref(self), self._stop, self._ttl_ms / 3000)
-                threading.Thread(target=_renew, args=arguments, daemon=True, name="recall-lease").start()
+                self.renew_in_background(self._ttl_ms)
         self._on_event("acquired", acquired.lease.epoch)
         return acquired
 
@@ -132,8 +130,14 @@ class Keeper:
                 raise
             return work(self._again(fence), False)
         except LeaseLost as problem:
-            self._lose(problem)
+            self._lose(problem, fence)
             raise
+
+    def renew_in_background(self, ttl_ms: int) -> None:
+        """Renew at each third of the ttl, in a thread, until released or lost."""
+        self._stop = threading.Event()
+        arguments = (weakref.ref(self), self._stop, ttl_ms / 3000)
+        threading.Thread(target=_renew, args=arguments, daemon=True, name="recall-lease").start()
 
     def renew(self) -> None:
         """Start the ttl anew, or acquire again."""
@@ -147,14 +151,16 @@ class Keeper:
             try:
                 acquired = self._backend.acquire(replace(request, again=lapsed))
             except LeaseLost as problem:
-                self._lose(problem)
+                self._lose(problem, lapsed)
                 raise
             self._fence = acquired.lease.fence
         self._on_event("again", acquired.lease.epoch)
         return acquired.lease.fence
 
-    def _lose(self, problem: LeaseLost) -> None:
+    def _lose(self, problem: LeaseLost, fence: Fence) -> None:
         with self._lock:
+            if self._fence != fence:  # released, or acquired anew, while this write was on its way
+                return
             first, self._lost = self._lost is None, problem
         self._stop.set()
         if first:
@@ -162,6 +168,8 @@ class Keeper:
 
     def release(self) -> bool:
         """Give the lease back; False if it was no longer ours."""
+        if self._pid != os.getpid():  # the locks may be a vanished thread's
+            return False
         self._stop.set()
         with self._lock:
             if not self.held or self._fence is None:

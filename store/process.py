@@ -41,6 +41,8 @@ def describe(pid: int) -> Process:
     Raises:
         ProcessLookupError: there is none.
     """
+    if not 0 < pid < 2**31:  # to kill(2) zero and below mean process groups
+        raise ProcessLookupError(pid)
     if pid != os.getpid():
         with suppress(PermissionError):  # it exists, and is somebody else's
             os.kill(pid, 0)
@@ -71,7 +73,7 @@ def provably_dead(process: Process) -> bool:
         os.kill(process.pid, 0)
     except ProcessLookupError:
         return True
-    except OSError:
+    except (OSError, OverflowError):
         return False
     state = _state(process.pid)
     if state in ("Z", "X"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from store.canonical import key_of
@@ -19,6 +19,7 @@ from store.errors import BadRecord
 WORKING_STATE, TURN, POINTER, OUTPUT = "working_state", "turn", "pointer", "output"
 ACTION, LEASE, STEP, LIFECYCLE = "action", "lease", "step", "lifecycle"
 TOOL, RUN = "tool", "run"
+ARCHIVED = "archived"  # the name of the lifecycle record that says whether an agent is archived
 
 NEXT = -1  # a draft's seq: the next free number of its kind
 
@@ -101,7 +102,7 @@ class Record:
             for name, (blob, _size, form) in moved.items():
                 text = fetch(blob).decode()
                 body[name] = text if form == "text" else json.loads(text)
-        except (LookupError, ValueError, TypeError, AttributeError) as problem:
+        except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as problem:
             raise self.bad(f"a blob of it cannot be read ({problem})") from None
         return body
 
@@ -384,6 +385,23 @@ class Action:
         if action.status not in STATUSES or action.class_ not in CLASSES:
             raise record.bad(f"status {action.status!r} or class {action.class_!r} is not known")
         return action
+
+
+def plain(value: Any, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A value of ours under the names that programs know (``class``, not ``class_``), every field there."""
+    return {
+        "class" if each.name == "class_" else each.name: _plain(getattr(value, each.name))
+        for each in fields(value)
+        if each.name not in without
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return plain(value) if is_dataclass(value) else value
 
 
 _CALL_TEXTS = ("tool", "key", "status", "args", "args_ref", "step", "run", "incarnation", "started_at")

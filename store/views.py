@@ -6,15 +6,16 @@ left out; it never hides the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from store.backend import Backend
-from store.briefing import BriefingParts
 from store.clock import to_datetime
 from store.errors import BadRecord, NotFound
 from store.records import (
     ACTION,
+    ARCHIVED,
+    LIFECYCLE,
     OUTPUT,
     POINTER,
     STEP,
@@ -32,13 +33,19 @@ from store.records import (
     tokens_of,
 )
 from store.running import still_running
+from store.text import quoted
+
+if TYPE_CHECKING:
+    from store.briefing import BriefingParts
 
 T = TypeVar("T")
 Read = Callable[[Record, FetchBlob | None], T]
 
 SHOWN_ACTIONS = 20  # in full in a briefing; the rest is counted
-SHOWN_NAMED = 200  # pointers and outputs that a briefing may choose from
+SHOWN_NAMED = 200  # pointers that a briefing may choose from
+SHOWN_OUTPUTS = 50  # the newest outputs that it may choose from
 _PAGE = 50
+_LAST_SEQ = 2**62
 
 
 class View:
@@ -102,11 +109,22 @@ class View:
         records, total = self.backend.in_force_newest(self.agent, OUTPUT, limit=limit, at=self.at)
         return list(self.each(records, OutputRef.read, blobs=False)), total
 
+    def every_output(self) -> Iterator[tuple[OutputRef, Record]]:
+        """All outputs without their contents, newest first, each with its record."""
+        before: int | None = None
+        while True:
+            page, _ = self.backend.in_force_newest(self.agent, OUTPUT, limit=_PAGE, before=before, at=self.at)
+            for record in page:
+                yield from ((output, record) for output in self.each([record], OutputRef.read, blobs=False))
+            if len(page) < _PAGE:
+                return
+            before = page[-1].lsn
+
     def output(self, ref: str) -> Output:
         """An output with its content. Raises NotFound, BadRecord."""
         record = self.backend.newest(self.agent, OUTPUT, name=ref, at=self.at)
         if record is None:
-            raise NotFound(what="output", name=ref)
+            raise NotFound(what="output", name=quoted(ref))
         return self.read(record, Output.read)
 
     # -- actions ------------------------------------------------------------------------
@@ -162,13 +180,15 @@ class View:
 
     def parts(self, budget: int, viewer: str = "") -> BriefingParts:
         """What a briefing is made of, read at one moment and no more of it than ``budget`` tokens can show."""
+        from store.briefing import BriefingParts  # a listing has no use for the renderer
+
         backend, agent = self.backend, self.agent
         with backend.reading():
             state = self.working_state()
             _, pending_total = backend.in_force_newest(agent, ACTION, limit=0, at=self.at)
             pending = tuple(self.pending(SHOWN_ACTIONS))
             pointers, pointers_total = self.pointers()
-            outputs, outputs_total = self.outputs()
+            outputs, outputs_total = self.outputs(SHOWN_OUTPUTS)
             turns = list(self._turns_within(budget))
             newest = backend.tail(agent, TURN, limit=1, at=self.at)
             newest_action = backend.tail(agent, ACTION, limit=1, at=self.at)
@@ -197,6 +217,36 @@ class View:
             used += tokens_of(turn.brief or turn.content) + 4
             if used > budget:
                 return
+
+    # -- its end --------------------------------------------------------------------------
+
+    def archived(self) -> Mapping[str, Any]:
+        """Who archived the agent, and why: ``reason``, ``by``, ``at``; empty while it is not archived."""
+        record = self.backend.newest(self.agent, LIFECYCLE, name=ARCHIVED, at=self.at)
+        body = record.fields() if record else {}
+        return {**body, "at": record.at} if record and body.get("event") == "archived" else {}
+
+    # -- every key ------------------------------------------------------------------------
+
+    def kinds(self) -> Iterator[str]:
+        """The kinds that the agent has records of, by name."""
+        kind = ""
+        while found := self.backend.keys(self.agent, after=(kind, _LAST_SEQ, ""), limit=1):
+            kind = found[0].kind
+            yield kind
+
+    def newest_of(self, kind: str) -> Iterator[Record]:
+        """The newest record of every key of a kind, by seq and name, in force or not."""
+        after = (kind, -1, "")
+        while True:
+            page = self.backend.keys(self.agent, after=after, limit=_PAGE)
+            for record in page:
+                if record.kind != kind:
+                    return
+                yield record
+            if len(page) < _PAGE:
+                return
+            after = (kind, page[-1].seq, page[-1].name)
 
     # -- one way to read each shape ---------------------------------------------------------
 

@@ -15,7 +15,7 @@ from store.views import View
 
 OUTPUT_THRESHOLD = 2000  # tokens; a turn, arguments or a result over it is kept as an output
 SUMMARY_BYTES = 200
-_TRIES = 8  # of an append whose expectation somebody else's record broke
+_TRIES = 200  # of an append whose expectation another one broke; of N contenders the last loses N - 1 times
 
 
 class Writer:

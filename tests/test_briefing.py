@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from store.records import ROLES, Action, OutputRef, Pointer, Turn, WorkingState,
 from store.text import cut, neutral, neutral_line
 from tests.briefing_parser import STATE_ORDER, parse
 
-NOW = datetime(2026, 11, 3, 19, 0, 0, tzinfo=UTC)
+NOW = datetime(2026, 11, 3, 19, 0, 0, tzinfo=timezone.utc)
 KEY = "0123456789abcdef" * 2
 EMPTY = BriefingParts(
     agent="billing-migrator",

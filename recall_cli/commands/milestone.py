@@ -8,9 +8,9 @@ import typer
 
 from recall_cli.exits import WRITES
 from recall_cli.options import AgentOption, Globals, Verbs
-from recall_cli.rows import row
 from recall_cli.session import write
 from store import checks
+from store.records import plain
 from store.text import quoted
 
 app = Verbs()
@@ -35,4 +35,4 @@ def milestone(
     checks.check_milestone(name, progress)
     state = write(here, agent, lambda it: it.milestone(name, progress))
     text = f"milestone {quoted(name)} of {agent} is set (working state {state.version})"
-    here.out.change(row(state), text, f"recall briefing {agent}")
+    here.out.change(plain(state), text, f"recall briefing {agent}")

@@ -1,18 +1,93 @@
-"""``recall outputs``: large texts kept whole under a ref."""
+"""``recall outputs``: large texts, kept whole under a ref."""
 
 from __future__ import annotations
 
+import os
+from itertools import islice
 from typing import Annotated
 
 import typer
 
-from recall_cli.exits import WRITES
-from recall_cli.options import AgentOption, Globals, Noun
-from recall_cli.rows import row
-from recall_cli.session import write
+from recall_cli.exits import READS, WRITES
+from recall_cli.look import Limit, check_limit, time_column
+from recall_cli.options import AgentArgument, AgentOption, Globals, Noun
+from recall_cli.render import Column
+from recall_cli.session import viewing, write
 from store import checks
+from store.errors import InvalidInput, NotFound
+from store.records import plain
+from store.text import quoted
 
-app = Noun("Large texts kept whole under a ref.")
+app = Noun("List, get and put outputs.", default="list")
+
+
+@app.verb("list", exits=READS)
+def list_outputs(
+    ctx: typer.Context,
+    agent: AgentArgument,
+    tool: Annotated[str, typer.Option("--tool", metavar="TOOL", help="Only of this tool.")] = "",
+    text: Annotated[
+        str, typer.Option("--text", metavar="TEXT", help="Only those with TEXT in ref, tool or summary.")
+    ] = "",
+    limit: Limit = None,
+) -> None:
+    """List the stored outputs without their contents, newest first."""
+    here = Globals.of(ctx)
+    most = check_limit(limit)
+    columns = [
+        Column("ref", keep=True),
+        Column("tool"),
+        Column("tokens", right=True, keep=True),
+        time_column(here.out, "at"),
+        Column("summary"),
+    ]
+    with viewing(here, agent) as view:
+        outputs = (output for output, _ in view.every_output())
+        shown = (
+            each
+            for each in outputs
+            if tool in ("", each.tool) and any(text in field for field in (each.ref, each.tool, each.summary))
+        )
+        rows = ({"agent": agent, **plain(each)} for each in islice(shown, most))
+        here.out.table(columns, rows, empty="no outputs")
+
+
+@app.verb("get", exits=READS)
+def get(
+    ctx: typer.Context,
+    agent: AgentOption,
+    ref: Annotated[str, typer.Argument(metavar="REF", help="The output's ref.")],
+    file: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Write it to FILE, byte for byte.")] = "",
+    raw: Annotated[
+        bool, typer.Option("--raw", help="On a terminal too, as it is: it may act on the terminal.")
+    ] = False,
+) -> None:
+    """Print one output, byte for byte; on a terminal what would act on it is shown as text."""
+    here = Globals.of(ctx)
+    with viewing(here, agent) as view:
+        try:
+            output = view.output(ref)
+        except NotFound:
+            hint = f"list the refs with: recall outputs list {agent}"
+            raise NotFound(what="output", name=quoted(ref), hint=hint) from None
+    if file:
+        size = _save(file, output.content, str(here.directory))
+        if here.out.structured:
+            here.out.document({"agent": agent, "ref": output.ref, "file": file, "bytes": size}, lambda: ())
+        here.out.message(f"wrote {size:,} bytes to {file}")
+    elif here.out.structured:
+        here.out.document({"agent": agent, **plain(output)}, lambda: ())
+    elif here.out.terminal and not raw:
+        here.out.text(output.content)
+    else:
+        here.out.write(output.content)
+
+
+def _save(file: str, content: str, directory: str) -> int:
+    if os.path.realpath(os.path.dirname(os.path.abspath(file))) == os.path.realpath(directory):
+        raise InvalidInput(field="--output", reason=f"{quoted(file)} is inside the store's directory")
+    with open(file, "wb") as target:
+        return target.write(content.encode())
 
 
 @app.verb("put", exits=WRITES)
@@ -38,4 +113,4 @@ def put(
     checks.check_output(content, tool, summary, ref)
     kept = write(here, agent, lambda it: it.store_output(content, tool, summary, ref, replace=replace))
     text = f"output {kept.ref} of {agent} is kept (about {kept.tokens:,} tokens)"
-    here.out.change(row(kept), text, f"recall outputs get {agent} {kept.ref}", data=kept.ref)
+    here.out.change(plain(kept), text, f"recall outputs get {agent} {kept.ref}", data=kept.ref)

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated
 
 import typer
 
-from recall_cli.exits import WRITES
-from recall_cli.options import AgentOption, Choice, Globals, Noun
-from recall_cli.rows import row
-from recall_cli.session import write
+from recall_cli.exits import READS, WRITES
+from recall_cli.look import Limit, check_limit, time_column
+from recall_cli.options import AgentArgument, AgentOption, Choice, Globals, Noun
+from recall_cli.render import Column
+from recall_cli.session import viewing, write
 from store import checks
 from store.errors import InvalidInput
-from store.records import POINTER_TYPES
+from store.records import POINTER, POINTER_TYPES, Pointer, plain
 from store.text import quoted
 
-app = Noun("Where the pieces of an agent's work live.")
+app = Noun("List, set and remove pointers.", default="list")
+
+
+@app.verb("list", exits=READS)
+def list_pointers(
+    ctx: typer.Context,
+    agent: AgentArgument,
+    type: Annotated[str, typer.Option("--type", metavar="TYPE", help="Only of this type, such as git_ref.")] = "",
+    limit: Limit = None,
+) -> None:
+    """List the pointers in force, by name."""
+    here = Globals.of(ctx)
+    most = check_limit(limit)
+    columns = [
+        Column("name", keep=True),
+        Column("type", keep=True),
+        Column("fields"),
+        Column("note"),
+        time_column(here.out, "at"),
+    ]
+    with viewing(here, agent) as view:
+        pointers = view.each(view.newest_of(POINTER), Pointer.read)
+        shown = (each for each in pointers if not each.removed and type in ("", each.type))
+        rows = ({"agent": agent, **plain(each, without=("removed",))} for each in islice(shown, most))
+        here.out.table(columns, rows, empty="no pointers")
 
 
 @app.verb("set", exits=WRITES)
@@ -40,7 +66,7 @@ def set_pointer(
     values = _fields(fields)
     checks.check_pointer(name, type_, values, note)
     pointer = write(here, agent, lambda it: it.set_pointer(name, type_, values, note))
-    here.out.change(row(pointer), f"pointer {pointer.name} of {agent} is set", f"recall pointers list {agent}")
+    here.out.change(plain(pointer), f"pointer {pointer.name} of {agent} is set", f"recall pointers list {agent}")
 
 
 @app.verb("rm", exits=WRITES)

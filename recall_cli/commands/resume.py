@@ -14,7 +14,6 @@ import typer
 
 from recall_cli.exits import WRITES, Exit, exit_of
 from recall_cli.options import AgentArgument, AgentOption, Choice, Globals, Verbs
-from recall_cli.rows import row
 from recall_cli.session import check_store_of_token, writing
 from recall_cli.shellcode import SHELLS, exports, refusal
 from recall_cli.values import duration
@@ -27,6 +26,7 @@ from store.errors import Fenced, InvalidInput, LeaseHeld, LeaseLost, LeaseNotHel
 from store.keeper import Keeper
 from store.lease import DEFAULT_TTL_MS, SHELL_TTL_MS, Fence, check_ttl
 from store.process import Process, describe, provably_dead
+from store.records import plain
 from store.text import check_agent, check_count
 
 app = Verbs()
@@ -98,7 +98,7 @@ def resume(
             acquired = _take(it, patience)
             context = it.refresh()
             _write_briefing(briefing_file, context.briefing)
-            value = {**row(context), **_lease_row(acquired), "lease_held": False}
+            value = {**plain(context), **_lease_row(acquired), "lease_held": False}
             here.out.document(value, lambda: [] if briefing_file else context.briefing.split("\n"))
             here.out.flush()
         finally:
@@ -200,7 +200,7 @@ def _export(
                     context = it.refresh()
                     pending = len(context.pending_actions)
                     _write_briefing(briefing_file, context.briefing)
-                    value = {**row(context), **value}
+                    value = {**plain(context), **value}
                 lines += exports(shell, {"RECALL_LEASE": token})
                 lines.append("# release it when the shell ends: trap 'recall release --quiet' EXIT")
                 here.out.document(value, lambda: ()) if here.out.structured else here.out.write("\n".join(lines) + "\n")

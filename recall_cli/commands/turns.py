@@ -1,19 +1,123 @@
-"""``recall turns``: an agent's messages."""
+"""``recall turns``: the messages of an agent, verbatim."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from dataclasses import replace
+from enum import Enum
+from itertools import islice, takewhile
+from typing import Annotated, Any
 
 import typer
 
-from recall_cli.exits import WRITES
-from recall_cli.options import AgentOption, Choice, Globals, Noun
-from recall_cli.rows import row
-from recall_cli.session import write
+from recall_cli.exits import READS, WRITES
+from recall_cli.look import Limit, check_limit, indented, labelled, moment
+from recall_cli.options import AgentArgument, AgentOption, Choice, Globals, Noun
+from recall_cli.render import Column
+from recall_cli.session import viewing, write
 from store import checks
-from store.records import ROLES
+from store.records import ROLES, Turn, plain
+from store.text import check_count, cut
+from store.views import View
 
-app = Noun("The messages of an agent, verbatim.")
+app = Noun("List, show and add turns.", default="list")
+
+_SHOWN_BYTES = 600  # of one turn on a terminal, unless --full
+
+
+class Role(str, Enum):
+    """Who speaks in a turn."""
+
+    system = "system"
+    user = "user"
+    assistant = "assistant"
+    tool = "tool"
+
+
+@app.verb("list", exits=READS)
+def list_turns(
+    ctx: typer.Context,
+    agent: AgentArgument,
+    limit: Limit = 20,
+    everything: Annotated[bool, typer.Option("--all", help="All of them, whatever --limit says.")] = False,
+    before: Annotated[int | None, typer.Option("--before", metavar="SEQ", help="Only turns before this one.")] = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="Only from this time on, or so long ago: 2h.")
+    ] = "",
+    role: Annotated[Role | None, typer.Option("--role", help="Only turns of this role.")] = None,
+    text: Annotated[str, typer.Option("--text", metavar="TEXT", help="Only turns that have TEXT.")] = "",
+    full: Annotated[
+        bool, typer.Option("--full", help="Uncut, with the whole of a turn that was kept as an output.")
+    ] = False,
+) -> None:
+    """List the newest turns, oldest of them first."""
+    here = Globals.of(ctx)
+    most = None if everything else check_limit(limit)
+    if before is not None:
+        check_count("--before", before, least=1, most=2**62)
+    with viewing(here, agent) as view:
+        first = moment("--since", since, view.backend.clock.now()) if since else ""
+        newest = takewhile(lambda turn: turn.at >= first, view.turns(before=before))
+        fitting = (
+            turn.seq
+            for turn in newest
+            if (role is None or turn.role == role.value) and (not text or text in turn.content or text in turn.brief)
+        )
+        # Only their numbers are held: the texts of a whole history need not fit into memory.
+        seqs = list(islice(fitting, most))
+        turns = (_whole(view, view.turn(seq)) if full else view.turn(seq) for seq in reversed(seqs))
+        if here.out.terminal and not here.out.structured:
+            for turn in turns:
+                here.out.text(_block(turn, agent, cut_at=0 if full else _SHOWN_BYTES))
+        else:
+            here.out.table(_COLUMNS, ({"agent": agent, **plain(turn)} for turn in turns))
+        _say_more(here, agent, seqs, bool(most and len(seqs) == most))
+
+
+_COLUMNS = (Column("seq"), Column("at"), Column("role"), Column("name"), Column("content"))
+
+
+def _whole(view: View, turn: Turn) -> Turn:
+    return replace(turn, content=view.output(turn.output_ref).content) if turn.output_ref else turn
+
+
+def _block(turn: Turn, agent: str, *, cut_at: int) -> str:
+    name = f" {turn.name}" if turn.name else ""
+    content = turn.content
+    if cut_at and len(content.encode()) > cut_at:
+        content = cut(content, cut_at) + f" … (cut: recall turns show -a {agent} {turn.seq})"
+    return f"[{turn.role}{name} #{turn.seq}] {turn.at}\n    {indented(content)}\n"
+
+
+def _say_more(here: Globals, agent: str, seqs: list[int], limited: bool) -> None:
+    if not seqs:
+        here.out.message("no turns")
+    elif limited and seqs[-1] > 1 and here.out.terminal:
+        here.out.message(f"older ones: recall turns list {agent} --before {seqs[-1]}")
+
+
+@app.verb("show", exits=READS)
+def show(
+    ctx: typer.Context,
+    agent: AgentOption,
+    seq: Annotated[int, typer.Argument(metavar="SEQ", help="The turn's number.")],
+) -> None:
+    """Show one turn, with the whole of one that was kept as an output."""
+    here = Globals.of(ctx)
+    check_count("SEQ", seq, least=1, most=2**62)
+    with viewing(here, agent) as view:
+        turn = _whole(view, view.turn(seq))
+    here.out.document({"agent": agent, **plain(turn)}, lambda: _shown(turn))
+
+
+def _shown(turn: Turn) -> Iterator[str]:
+    values: list[tuple[str, Any]] = [
+        (name.replace("_", " "), getattr(turn, name))
+        for name in ("seq", "role", "name", "at", "message_id", "output_ref", "brief")
+    ]
+    yield from labelled(values)
+    yield ""
+    yield turn.content
 
 
 @app.verb("add", exits=WRITES)
@@ -43,4 +147,4 @@ def add(
     checks.check_turn(role, content, name, message_id, brief)
     turn = write(here, agent, lambda it: it.record_turn(role, content, name, message_id, brief))
     kept = f", whole in output {turn.output_ref}" if turn.output_ref else ""
-    here.out.change(row(turn), f"turn {turn.seq} of {agent} is recorded{kept}", f"recall turns list {agent}")
+    here.out.change(plain(turn), f"turn {turn.seq} of {agent} is recorded{kept}", f"recall turns list {agent}")

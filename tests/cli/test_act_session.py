@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,10 @@ def _lease(run: Run, agent: str = "x") -> dict[str, object]:
 
 
 @pytest.fixture
-def shell_process() -> subprocess.Popen[bytes]:
+def shell_process() -> Iterator[subprocess.Popen[bytes]]:
     """A process to be the holder, such as a shell."""
     process = subprocess.Popen(["sleep", "300"])
-    yield process  # type: ignore[misc]
+    yield process
     process.kill()
     process.wait()
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import atexit
 import os
 import sqlite3
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from store.backend import Acquired, Branch
-from store.backends.sqlite import files, rows, schema, sql
+from store.backends.sqlite import files, forking, rows, schema, sql
 from store.backends.sqlite.faults import translated
+from store.backends.sqlite.importing import Import
+from store.backends.sqlite.inspecting import Inspector
 from store.backends.sqlite.lock import WriteLock
-from store.backends.sqlite.reader import Reader
 from store.canonical import first_hash
 from store.clock import Clock, Instant, Random, SystemClock, SystemRandom, rfc3339
-from store.errors import BadRecord, InvalidInput, LeaseHeld, LeaseLost, RecallError, Stale
+from store.errors import BadRecord, InvalidInput, LeaseHeld, LeaseLost, RecallError, Stale, StoreBusy, StoreUnreadable
 from store.lease import Fence, Lease, LeaseRequest, check_fence, takeover_reason
 from store.log import Sealed, seal
 from store.process import provably_dead
@@ -27,7 +27,7 @@ _CHECKPOINT_COMMITS = 250  # about 4 MB of WAL: rare enough to be cheap, often e
 _CHECKPOINT_BYTES = 16 * 1024 * 1024
 
 
-class SqliteBackend(Reader):
+class SqliteBackend(Inspector):
     """One handle to one store.
 
     Args:
@@ -61,16 +61,26 @@ class SqliteBackend(Reader):
         self._way: files.ReadOnly | None = None
         self._commits = 0
         self._closed = False
+        self.store_id = ""
         super().__init__()
-        self._connection = self._open()
+        forking.watch(self)
+        with self._mutex:
+            self._connection = self._open()
         self.store_id = "" if self.empty else self._store_id()
-        _handles.add(self)
 
     def _open(self) -> sqlite3.Connection:
         if self._closed:
             raise RuntimeError("this handle is closed")
+        if forking.crossed(self.directory):
+            raise StoreUnreadable(
+                path=self.directory,
+                reason="this process was forked in the middle of an operation on it",
+                hint="open the store after forking, or start the process anew",
+            )
         with translated(self.directory):
-            return self._open_reader() if self.read_only else self._open_writer()
+            if self.read_only:
+                return self._open_reader()
+            return self._reopen_writer() if self.store_id else self._open_writer()
 
     def _open_reader(self) -> sqlite3.Connection:
         self._way = files.for_reading(self.directory)
@@ -101,6 +111,19 @@ class SqliteBackend(Reader):
                     raise
         except BaseException:
             self._lock.close()
+            raise
+        return connection
+
+    def _reopen_writer(self) -> sqlite3.Connection:
+        """A new connection after a fork. It needs no write lock, and could not wait for it: readers open too."""
+        if self._lock is None:
+            self._lock = WriteLock(self.directory, self._lock_timeout)
+        connection = files.connect(files.for_writing(self.directory))
+        try:
+            schema.tune(connection)
+            schema.check_writable(schema.look(connection, self.directory), self.directory)
+        except BaseException:
+            connection.close()
             raise
         return connection
 
@@ -253,6 +276,12 @@ class SqliteBackend(Reader):
             self.rebuild(connection, fence.agent, number)
             return self.branches(fence.agent)[-1]
 
+    @contextmanager
+    def importing(self) -> Iterator[Import]:
+        """Write absent agents whole; one transaction, committed when the block ends without an error."""
+        with self._writing() as connection:
+            yield Import(connection)
+
     # -- transactions -------------------------------------------------------------------
 
     @contextmanager
@@ -264,6 +293,8 @@ class SqliteBackend(Reader):
         assert self._lock is not None
         with self._lock, self._mutex, translated(self.directory):
             connection = self._opened()
+            if connection.in_transaction:  # a signal handler, or a callback, in the middle of one
+                raise StoreBusy(path=self.directory, holder="this very thread", waited="0")
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -288,24 +319,30 @@ class SqliteBackend(Reader):
         if self._closed:
             return
         self._closed = True
-        if self._connection is None:
-            return
         try:
-            if self._lock is None:
-                self._connection.close()
-            else:
-                # The last one to close checkpoints, so it too runs under the lock.
-                with self._lock, self._mutex, translated(self.directory):
-                    self._connection.close()
+            self._disconnect()
         except RecallError:
             # Every commit is durable; only a checkpoint is missing, which the next writer makes.
-            _keep_for_ever(self._connection)
+            pass
         finally:
-            self._connection = None
+            if self._connection is not None:
+                _keep_for_ever(self._connection)
+                self._connection = None
             if self._lock is not None:
                 self._lock.close()
-            if self._way is not None:
-                self._way.discard()
+
+    def _disconnect(self) -> None:
+        if self._connection is None:
+            return
+        if self._lock is None:
+            self._connection.close()
+        else:
+            # The last one to close checkpoints, so it too runs under the lock.
+            with self._lock, self._mutex, translated(self.directory):
+                self._connection.close()
+        self._connection = None
+        if self._way is not None:
+            self._way.discard()
 
     def __enter__(self) -> SqliteBackend:
         return self
@@ -317,15 +354,31 @@ class SqliteBackend(Reader):
         if hasattr(self, "_closed"):
             self.close()
 
-    def _after_fork(self) -> None:
-        """In a forked child: leave the parent's connection alone; an own one is opened at need."""
+    def before_fork(self) -> None:
+        """Close the connection, and let no thread open another until the fork is over."""
+        lock = self._lock
+        if lock is not None:
+            lock.pause()
+        self._mutex.acquire()
+        if lock is None and self._lock is not None:  # it was being opened
+            self._lock.pause()
+        if self._connection is not None and not self._connection.in_transaction:
+            with suppress(RecallError):  # busy for long: the child is then refused
+                self._disconnect()
+
+    def after_fork_here(self) -> None:
+        self._mutex.release()
+        if self._lock is not None:
+            self._lock.resume()
+
+    def after_fork_in_child(self) -> None:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
         if self._connection is not None:
+            forking.cross(self.directory)
             _keep_for_ever(self._connection)
-        if self._way is not None:
-            self._way = None  # a private copy is the parent's to discard
+        self._way = None  # a private copy that is left is the parent's to discard
         self._commits = 0
         super().__init__()
 
@@ -341,20 +394,11 @@ def _keep_for_ever(connection: sqlite3.Connection) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
-_handles: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    for handle in list(_handles):
-        handle._after_fork()
-
-
 def _exiting() -> None:
-    for handle in list(_handles):
+    for handle in forking.handles():
         handle.close()
 
 
-os.register_at_fork(after_in_child=_forked)
 atexit.register(_exiting)
 
 

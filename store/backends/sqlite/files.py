@@ -6,7 +6,9 @@ belong to the process, so a plain open and close would drop SQLite's own.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 import sqlite3
 import sys
@@ -15,7 +17,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from store.errors import NetworkFilesystem, PlatformUnsupported, StoreMissing, StoreReadOnly, StoreUnreadable
+from store.errors import (
+    NetworkFilesystem,
+    PlatformUnsupported,
+    RecallError,
+    StoreFull,
+    StoreMissing,
+    StoreReadOnly,
+    StoreUnreadable,
+)
 
 DB = "recall.db"
 
@@ -25,6 +35,7 @@ _NETWORK = {
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "coda", "ceph", "9p", "glusterfs",
     "lustre", "gfs2", "ocfs2", "beegfs", "gpfs", "virtiofs", "vboxsf", "vmhgfs", "orangefs",
 }  # fmt: skip
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how the kernel writes space, tab, newline and backslash there
 _LOCAL_FUSE = {"fuseblk", "fuse.fuse-overlayfs", "fuse.ntfs-3g"}
 
 
@@ -56,7 +67,7 @@ def make_directory(directory: str) -> None:
         if missing:
             sync_directory(os.path.dirname(os.path.abspath(directory)))
     except OSError as problem:
-        raise StoreReadOnly(path=directory, reason=_why(problem)) from problem
+        raise refusal(problem, directory) from problem
     if not os.access(directory, os.W_OK | os.X_OK):
         raise StoreReadOnly(path=directory, reason="the directory is read-only for this user")
 
@@ -74,7 +85,14 @@ def make_database(directory: str) -> None:
     except FileExistsError:
         return
     except OSError as problem:
-        raise StoreReadOnly(path=directory, reason=_why(problem)) from problem
+        raise refusal(problem, directory, DB) from problem
+
+
+def refusal(problem: OSError, directory: str, name: str = "") -> RecallError:
+    """What a system call's error means for a store that was to be written."""
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StoreFull(path=directory)
+    return StoreReadOnly(path=directory, reason=f"{name}: {_why(problem)}" if name else _why(problem))
 
 
 def sync_directory(directory: str) -> None:
@@ -102,7 +120,7 @@ def filesystem_of(path: str, mountinfo: str) -> str:
         fields, kind = left.split(" "), right.split(" ")[0]
         if len(fields) < 5:
             continue
-        point = fields[4].encode().decode("unicode_escape").encode("latin-1").decode("utf-8", "replace")
+        point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])
         inside = point == "/" or path == point or path.startswith(point + "/")
         if inside and len(point) >= best:  # a later mount hides an earlier one
             best, found = len(point), kind
@@ -201,7 +219,7 @@ def connect(uri: str) -> sqlite3.Connection:
 
 
 def _uri(path: str, query: str) -> str:
-    return "file:" + quote(os.path.abspath(path)) + "?" + query
+    return "file:" + quote(os.fsencode(os.path.abspath(path))) + "?" + query
 
 
 def _size(path: str) -> int:

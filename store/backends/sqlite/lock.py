@@ -16,9 +16,11 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from store.backends.sqlite import files
 from store.errors import StoreBusy
 
 NAME = "recall.lock"
@@ -39,14 +41,24 @@ class WriteLock:
         self._threads = threading.RLock()
         self._depth = 0
         self._turn = self._open_turn()
-        self._lock = self._open_lock()
+        try:
+            self._lock = self._open_lock()
+        except BaseException:
+            os.close(self._turn)
+            raise
         self._held = self._lock
 
     def _open_turn(self) -> int:
-        return os.open(self._directory, os.O_RDONLY)
+        return self._open(self._directory, os.O_RDONLY)
 
     def _open_lock(self) -> int:
-        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        return self._open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+
+    def _open(self, path: str, flags: int) -> int:
+        try:
+            return os.open(path, flags, 0o600)
+        except OSError as problem:
+            raise files.refusal(problem, self._directory, os.path.basename(path)) from problem
 
     def __enter__(self) -> None:
         """Have the lock; a thread that has it may enter again.
@@ -79,7 +91,8 @@ class WriteLock:
         finally:
             _unlock(turn, keep=self._turn)
         # For the message of those who wait in vain. Padded, so that the length stays.
-        os.pwrite(self._held, b"%-20d\n" % os.getpid(), 0)
+        with suppress(OSError):  # a full disk
+            os.pwrite(self._held, b"%-20d\n" % os.getpid(), 0)
 
     def _take(self, descriptor: int, reopen: Callable[[], int]) -> int:
         """Lock ``descriptor``, or another one of the same file; returns the one that has the lock."""
@@ -92,7 +105,11 @@ class WriteLock:
         # kernel's queue, on an open file of its own: one that comes too late
         # closes it and so gives back nothing but what it took.
         waiting = _Waiting(reopen())
-        threading.Thread(target=waiting.run, daemon=True, name="recall-lock").start()
+        try:
+            threading.Thread(target=waiting.run, daemon=True, name="recall-lock").start()
+        except RuntimeError:  # no more threads, or the interpreter is ending
+            os.close(waiting.descriptor)
+            return self._poll(descriptor)
         try:
             in_time = waiting.within(self._timeout)
         except BaseException:  # Ctrl-C while waiting
@@ -101,6 +118,17 @@ class WriteLock:
         if not in_time:
             raise StoreBusy(path=self._directory, holder=self._holder(), waited=f"{self._timeout:g}")
         return waiting.descriptor
+
+    def _poll(self, descriptor: int) -> int:
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return descriptor
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise StoreBusy(path=self._directory, holder=self._holder(), waited=f"{self._timeout:g}") from None
+            time.sleep(0.002)
 
     def _holder(self) -> str:
         from store.process import stopped
@@ -112,6 +140,13 @@ class WriteLock:
         if not pid:
             return "another process"
         return f"pid {pid} (stopped by a signal)" if stopped(pid) else f"pid {pid}"
+
+    def pause(self) -> None:
+        """Keep the threads of this process out until ``resume``, without the lock itself (around a fork)."""
+        self._threads.acquire()
+
+    def resume(self) -> None:
+        self._threads.release()
 
     def close(self) -> None:
         """Close the descriptors; in a forked child too, where it drops nothing of the parent's."""
@@ -145,7 +180,7 @@ class _Waiting:
         with self._decide:
             self._done.set()
             if self._given_up:
-                os.close(self.descriptor)
+                self._give_back()
 
     def within(self, seconds: float) -> bool:
         """Whether the lock was had in time; if not, it is given up."""
@@ -160,5 +195,10 @@ class _Waiting:
         """Give back the lock, now or when it comes."""
         with self._decide:
             if self._done.is_set():
-                os.close(self.descriptor)
+                self._give_back()
             self._given_up = True
+
+    def _give_back(self) -> None:
+        with suppress(OSError):
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)  # a fork's copy would keep it
+        os.close(self.descriptor)

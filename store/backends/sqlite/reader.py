@@ -11,6 +11,7 @@ from typing import Any
 from store.backend import Branch, Counters
 from store.backends.sqlite import rows, sql
 from store.backends.sqlite.faults import translated
+from store.errors import StoreDamaged
 from store.lease import Lease
 from store.records import ACTION, TURN, WORKING_STATE, Record, in_force
 
@@ -37,9 +38,11 @@ class Reader:
 
     def _opened(self) -> sqlite3.Connection:
         """The connection; in a forked child a new one, at its first use."""
-        if self._connection is None:
-            self._connection = self._open()
-        return self._connection
+        connection = self._connection
+        if connection is None:
+            with self._mutex:
+                connection = self._connection = self._connection or self._open()
+        return connection
 
     def _all(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         if self.empty:
@@ -48,6 +51,8 @@ class Reader:
             connection = self._opened()
             try:
                 return connection.execute(statement, values).fetchall()
+            except (OverflowError, UnicodeEncodeError):
+                return []  # a number or a name that SQLite cannot hold is not there
             except sqlite3.OperationalError as problem:
                 if "decode" not in str(problem):
                     raise
@@ -59,7 +64,10 @@ class Reader:
                     connection.text_factory = str
 
     def _store_id(self) -> str:
-        return str(self._all("SELECT id FROM store", ())[0][0])
+        found = self._all("SELECT id FROM store", ())
+        if not found:
+            raise StoreDamaged(path=self.directory, reason="its id is missing")
+        return str(found[0][0])
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -104,6 +112,8 @@ class Reader:
         while branch in known:
             _, _, _, parent, start, *_ = known[branch]
             pieces.append((branch, start, top))
+            if parent >= branch:  # damage, which must not make a reader go round in it
+                break
             branch, top = parent, start
         return pieces[::-1]
 
@@ -133,6 +143,9 @@ class Reader:
         self, agent: str, kind: str, *, limit: int, before: int | None = None, at: int | None = None
     ) -> list[Record]:
         top, moment = before if before is not None else _EVERYTHING, at if at is not None else _EVERYTHING
+        if kind == ACTION and at is not None:  # a key that changed later was there in an earlier state
+            then = sorted(self._keys_at(agent, kind, at), key=lambda each: -each.seq)
+            return [each for each in then if each.seq < top][:limit]
         return [rows.to_record(row) for row in self._all(sql.TAIL, (agent, kind, top, moment, limit))]
 
     def in_force(
@@ -147,18 +160,27 @@ class Reader:
             return [each for each in then if each.seq > after[1]][:limit]
         return [rows.to_record(row) for row in found]
 
-    def in_force_newest(self, agent: str, kind: str, *, limit: int, at: int | None = None) -> tuple[list[Record], int]:
+    def in_force_newest(
+        self, agent: str, kind: str, *, limit: int, before: int | None = None, at: int | None = None
+    ) -> tuple[list[Record], int]:
+        top = before if before is not None else _EVERYTHING
         if at is not None:
             then = self._in_force_at(agent, kind, at)
-            return then[:limit], len(then)
+            return [each for each in then if each.lsn < top][:limit], len(then)
         with self.reading():
-            found = self._all(sql.IN_FORCE_NEWEST, (kind, agent, limit))
-            total = len(found) if len(found) < limit else self._all(sql.IN_FORCE_COUNT, (kind, agent))[0][0]
+            found = self._all(sql.IN_FORCE_NEWEST, (kind, agent, top, limit))
+            whole = before is None and len(found) < limit
+            total = len(found) if whole else self._all(sql.IN_FORCE_COUNT, (kind, agent))[0][0]
         return [rows.to_record(row) for row in found], total
 
     def _in_force_at(self, agent: str, kind: str, at: int) -> list[Record]:
-        found = self._all(sql.AT.format(path=self._on_path(agent)), (agent, kind, at))
-        return [each for each in map(rows.to_record, found) if in_force(kind, _light(each))]
+        return [each for each in self._keys_at(agent, kind, at) if in_force(kind, _light(each))]
+
+    def _keys_at(self, agent: str, kind: str, at: int) -> list[Record]:
+        return [rows.to_record(row) for row in self._all(sql.AT.format(path=self._on_path(agent)), (agent, kind, at))]
+
+    def keys(self, agent: str, *, after: tuple[str, int, str] = ("", 0, ""), limit: int) -> list[Record]:
+        return [rows.to_record(row) for row in self._all(sql.KEYS, (agent, *after, limit))]
 
     def history(self, agent: str, kind: str, *, seq: int = 0, name: str = "", limit: int = 1000) -> list[Record]:
         statement = sql.HISTORY.format(path=self._on_path(agent))
@@ -193,14 +215,19 @@ class Reader:
         with self._mutex, translated(self.directory):
             statement = sql.ALL_HEADS.format(path=self._on_path(agent, branch))
             for kind, seq, name, number, lsn, line in self._opened().execute(statement, (agent,)):
-                record = rows.to_record((agent, number, lsn, 0, kind, seq, name, line, "", b""))
-                yield kind, seq, name, number, lsn, int(in_force(kind, _light(record)))
+                yield kind, seq, name, number, lsn, is_open(kind, line)
 
     def rebuild(self, connection: sqlite3.Connection, agent: str, branch: int) -> None:
         """Make an agent's projection anew, inside the caller's write transaction."""
         connection.execute(sql.HEADS_DROP, (agent,))
         for kind, seq, name, number, lsn, is_open in list(self.projected(agent, branch)):
             connection.execute(sql.HEAD_WRITE, (agent, kind, seq, name, number, lsn, is_open))
+
+
+def is_open(kind: str, line: bytes | None) -> int:
+    """What ``heads.open`` must say of a key whose newest record has this line."""
+    record = rows.to_record(("", 0, 0, 0, kind, 0, "", line or b"", "", b""))
+    return int(in_force(kind, _light(record)))
 
 
 def _damaged(text: bytes) -> str:

@@ -56,8 +56,7 @@ def prepare(connection: sqlite3.Connection, directory: str, clock: Clock, random
         StoreForeign, StoreNewer.
     """
     found = look(connection, directory)
-    if found.version > known_version():
-        raise StoreNewer(path=directory, found=found.version, known=known_version())
+    check_writable(found, directory)
     if found.version == known_version():
         return
     if found.empty:
@@ -82,6 +81,12 @@ def prepare(connection: sqlite3.Connection, directory: str, clock: Clock, random
                 connection.execute("ROLLBACK")
             raise
     files.sync_directory(directory)
+
+
+def check_writable(found: Format, directory: str) -> None:
+    """Refuse a newer format. Raises StoreNewer."""
+    if found.version > known_version():
+        raise StoreNewer(path=directory, found=found.version, known=known_version())
 
 
 def tune(connection: sqlite3.Connection) -> None:

@@ -14,6 +14,7 @@ LEASE_WRITE = (
     f"INSERT INTO leases ({LEASE_COLUMNS}) VALUES ({', '.join('?' * 18)}) ON CONFLICT (agent) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in LEASE_COLUMNS.split(", ")[1:])
 )
+LEASE_INSERT = f"INSERT INTO leases ({LEASE_COLUMNS}) VALUES ({', '.join('?' * 18)})"
 LEASE_RENEW = "UPDATE leases SET renewed_boot = ?, renewed_boot_ms = ?, renewed_wall_us = ? WHERE agent = ?"
 LEASE_RELEASE = "UPDATE leases SET state = 'released' WHERE agent = ?"
 LEASE_BRANCH = "UPDATE leases SET branch = ? WHERE agent = ?"
@@ -44,6 +45,7 @@ HEADS_DROP = "DELETE FROM heads WHERE agent = ?"
 BLOB_INSERT = "INSERT INTO blobs (agent, name, data) VALUES (?, ?, ?)"
 BLOB_THERE = "SELECT 1 FROM blobs WHERE agent = ? AND name = ?"
 BLOB = "SELECT data FROM blobs WHERE agent = ? AND name = ?"
+BLOB_SIZE = "SELECT length(data) FROM blobs WHERE agent = ? AND name = ?"
 BLOB_NAMES = "SELECT name, length(data) FROM blobs WHERE agent = ? AND name > ? ORDER BY name LIMIT ?"
 
 _JOIN = "JOIN records r ON r.agent = h.agent AND r.branch = h.branch AND r.lsn = h.lsn"
@@ -53,9 +55,10 @@ _OPEN = f"SELECT {RECORD} FROM heads h INDEXED BY heads_open {_JOIN} WHERE h.ope
 
 NEWEST = f"{_HEADS} WHERE h.agent = ? AND h.kind = ? AND h.seq = ? AND h.name = ?"
 TAIL = f"{_HEADS} WHERE h.agent = ? AND h.kind = ? AND h.seq < ? AND h.lsn <= ? ORDER BY h.seq DESC LIMIT ?"
+KEYS = f"{_HEADS} WHERE h.agent = ? AND (h.kind, h.seq, h.name) > (?, ?, ?) ORDER BY h.kind, h.seq, h.name LIMIT ?"
 IN_FORCE = f"{_OPEN} AND h.agent = ? AND h.seq > ? ORDER BY h.seq LIMIT ?"
 IN_FORCE_ALL = f"{_OPEN} AND (h.agent, h.seq) > (?, ?) ORDER BY h.agent, h.seq LIMIT ?"
-IN_FORCE_NEWEST = f"{_OPEN} AND h.agent = ? ORDER BY h.seq DESC, h.lsn DESC LIMIT ?"
+IN_FORCE_NEWEST = f"{_OPEN} AND h.agent = ? AND h.lsn < ? ORDER BY h.seq DESC, h.lsn DESC LIMIT ?"
 IN_FORCE_COUNT = "SELECT count(*) FROM heads INDEXED BY heads_open WHERE open = 1 AND kind = ? AND agent = ?"
 
 # The index records_key serves these; its condition has to stand in them as it is in
@@ -79,4 +82,27 @@ LOG = (
 ALL_HEADS = (
     "SELECT r.kind, r.seq, r.name, r.branch, max(r.lsn), CAST(r.line AS BLOB) FROM records r "
     "WHERE r.agent = ? AND ({path}) GROUP BY r.kind, r.seq, r.name"
+)
+
+# As stored, for those who check it. The projection comes in the same statement,
+# so that both are of one moment.
+AGENTS_STORED = (
+    "SELECT agent FROM leases UNION SELECT agent FROM branches UNION SELECT agent FROM records "
+    "UNION SELECT agent FROM heads UNION SELECT agent FROM blobs ORDER BY agent"
+)
+STORED = (
+    "SELECT r.agent, r.branch, r.lsn, r.epoch, r.key, r.kind, r.seq, r.name, CAST(r.line AS BLOB), r.at, r.hash, h.lsn "
+    "FROM records r LEFT JOIN heads h ON h.agent = r.agent AND h.kind = r.kind AND h.seq = r.seq AND h.name = r.name "
+    "WHERE r.agent = ? AND r.branch = ? AND r.lsn > ? AND r.lsn <= ? ORDER BY r.lsn LIMIT ?"
+)
+HEADS_STORED = (
+    "SELECT h.kind, h.seq, h.name, h.branch, h.lsn, h.open, CAST(r.line AS BLOB) FROM heads h LEFT JOIN records r "
+    "ON r.agent = h.agent AND r.branch = h.branch AND r.lsn = h.lsn "
+    "AND r.kind = h.kind AND r.seq = h.seq AND r.name = h.name "
+    "WHERE h.agent = ? AND (h.kind, h.seq, h.name) > (?, ?, ?) ORDER BY h.kind, h.seq, h.name LIMIT ?"
+)
+AGENT_THERE = (
+    "SELECT EXISTS (SELECT 1 FROM leases WHERE agent = :agent) OR EXISTS (SELECT 1 FROM branches WHERE agent = :agent) "
+    "OR EXISTS (SELECT 1 FROM records WHERE agent = :agent) OR EXISTS (SELECT 1 FROM heads WHERE agent = :agent) "
+    "OR EXISTS (SELECT 1 FROM blobs WHERE agent = :agent)"
 )

@@ -1,0 +1,72 @@
+"""A resolver command: asks the outside world whether an interrupted call happened.
+
+It gets the action as JSON on stdin and in its environment. Exit 0: it
+happened, and stdout is the result. Exit 1: it did not. Anything else, or no
+answer in time: it cannot tell.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from contextlib import suppress
+
+from store.actions import ActionEnd, to_mapping
+from store.canonical import BLOB_LIMIT
+from store.records import Action
+
+DEFAULT_TIMEOUT = 60.0
+_IN_ENVIRONMENT = 64 * 1024  # bytes; Linux refuses a single string of 128 KiB
+
+
+def ask(command: str, agent: str, action: Action, *, args: str, timeout: float = DEFAULT_TIMEOUT) -> ActionEnd | None:
+    """What a resolver says of an action; None if it cannot tell.
+
+    Args:
+        command: a line for /bin/sh.
+        args: the action's arguments, whole.
+        timeout: seconds to give it.
+    """
+    document = {**to_mapping(action), "agent_id": agent, "args": args}
+    environ = {
+        **os.environ,
+        "RECALL_AGENT": agent,
+        "RECALL_IDEMPOTENCY_KEY": action.key,
+        "RECALL_ACTION_SEQ": str(action.seq),
+        "RECALL_ACTION_TOOL": action.tool,
+        "RECALL_ACTION_CLASS": action.class_,
+        "RECALL_ACTION_STATUS": action.status,
+        "RECALL_ACTION_STEP": action.step,
+        "RECALL_ACTION_STARTED_AT": action.started_at,
+    }
+    if len(args.encode()) <= _IN_ENVIRONMENT:
+        environ["RECALL_ACTION_ARGS"] = args
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environ,
+            start_new_session=True,
+        )
+    except (OSError, ValueError):
+        return None
+    try:
+        told, _ = process.communicate(json.dumps(document).encode(), timeout=timeout)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return None
+    if process.returncode == 0:
+        return ActionEnd("done", result=_text(told), resolution="the resolver found that it happened")
+    if process.returncode == 1:
+        return ActionEnd("abandoned", resolution="the resolver found that it did not happen")
+    return None
+
+
+def _text(data: bytes) -> str:
+    """A resolver's result as text that may be stored."""
+    return data[:BLOB_LIMIT].decode("utf-8", "replace").replace("\x00", "\ufffd")

@@ -1,0 +1,97 @@
+"""``recall aside``: what was set aside, kept to be looked at and exported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from recall_cli.exits import READS
+from recall_cli.filing import deliver
+from recall_cli.options import AgentArgument, Globals, Noun
+from recall_cli.render import Column
+from recall_cli.session import reading, require
+from store.asides import Aside, aside, asides, export, records
+from store.backend import Backend
+from store.records import Record
+from store.text import check_agent
+
+app = Noun("What was set aside: records that an agent's log no longer goes through.", default="list")
+
+Number = Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The aside's number, as recall aside list says.")]
+
+
+@app.verb("list", exits=READS)
+def list_(
+    ctx: typer.Context,
+    agent: Annotated[
+        str,
+        typer.Argument(metavar="[AGENT]", envvar="RECALL_AGENT", show_envvar=True, help="The agent's id; all without."),
+    ] = "",
+) -> None:
+    """List what was set aside, with its reason.
+
+    A log is set aside from some point on when it cannot be reconciled with another copy of
+    itself. Nothing merges it and nothing deletes it.
+    """
+    here = Globals.of(ctx)
+    with reading(here) as backend:
+        if agent:
+            require(backend, check_agent(agent))
+        columns = [Column("agent", keep=True), Column("number", right=True, keep=True), Column("records", right=True)]
+        columns += [Column("first", right=True), Column("last", right=True), Column("at"), Column("reason")]
+        found = (each for name in ([agent] if agent else _agents(backend)) for each in asides(backend, name))
+        here.out.table(columns, map(_row, found), empty="nothing was set aside")
+
+
+def _agents(backend: Backend) -> Iterator[str]:
+    page = backend.leases()
+    while page:
+        yield from (each.agent for each in page)
+        page = backend.leases(after=page[-1].agent)
+
+
+def _row(one: Aside) -> dict[str, Any]:
+    return {**vars(one), "records": one.records}
+
+
+@app.verb("show", exits=READS)
+def show(ctx: typer.Context, agent: AgentArgument, number: Number) -> None:
+    """Show the records of one, in the order of their lsn."""
+    here = Globals.of(ctx)
+    with reading(here) as backend:
+        require(backend, check_agent(agent))
+        one = aside(backend, agent, number)
+        columns = [Column("lsn", right=True, keep=True), Column("at", keep=True), Column("epoch", right=True)]
+        columns += [Column("key", keep=True), Column("body")]
+        here.out.table(columns, map(_record, records(backend, one)))
+
+
+def _record(record: Record) -> dict[str, Any]:
+    names = ("agent", "branch", "lsn", "epoch", "key", "kind", "at", "body")
+    return {**{name: getattr(record, name) for name in names}, "hash": record.hash.hex()}
+
+
+@app.verb("export", exits=READS)
+def export_(
+    ctx: typer.Context,
+    agent: AgentArgument,
+    number: Number,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="A new file, or - for stdout.", show_default=True)
+    ] = "-",
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
+) -> None:
+    """Write the records of one, with their blobs, as lines of JSON.
+
+    The lines are those of recall export, under a format of their own: an import refuses them.
+    """
+    here = Globals.of(ctx)
+    with reading(here) as backend:
+        require(backend, check_agent(agent))
+        one = aside(backend, agent, number)
+        deliver(here.out, here.out.progress(export(backend, one), "exporting"), output, force=force)
+    if output != "-":
+        here.out.document({"path": output, **_row(one)}, lambda: ())
+        here.out.message(f"exported {one.records:,} records to {output}")

@@ -1,0 +1,161 @@
+"""``recall exec``: a program as the agent's holder, resumed before it and released after it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Annotated
+
+import typer
+
+from recall_cli.exits import WRITES
+from recall_cli.options import AgentArgument, Globals, Verbs
+from recall_cli.session import writing
+from recall_cli.spawn import Child, guard
+from recall_cli.steps import could_not_start
+from recall_cli.values import duration
+from store import checks
+from store.agent import Agent, is_own_run
+from store.briefing import DEFAULT_BUDGET, check_budget
+from store.client import check_holder, take
+from store.errors import InvalidInput, LeaseLost, Unavailable
+from store.keeper import Event, Keeper
+from store.lease import DEFAULT_TTL_MS, check_ttl
+from store.text import check_agent, quoted
+
+app = Verbs()
+
+
+@app.verb("exec", exits=WRITES)
+def exec_(
+    ctx: typer.Context,
+    agent: AgentArgument,
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The command and its arguments.")],
+    ttl: Annotated[
+        str | None, typer.Option("--ttl", metavar="DURATION", help="How long the lease lasts without a renewal.")
+    ] = None,
+    wait: Annotated[
+        str, typer.Option("--wait", metavar="DURATION", help="How long to wait while another process holds the lease.")
+    ] = "0",
+    holder: Annotated[str | None, typer.Option("--holder", metavar="NAME", help="The name that others see.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="ID", help="The run that steps belong to [default: until one ends with 0]."),
+    ] = None,
+    budget: Annotated[
+        int, typer.Option("--budget", metavar="N", help="The most tokens of the briefing.")
+    ] = DEFAULT_BUDGET,
+    grace: Annotated[
+        str, typer.Option("--grace", metavar="DURATION", help="At SIGTERM: how long the command may go on.")
+    ] = "25s",
+    briefing_file: Annotated[
+        str | None, typer.Option("--briefing-file", metavar="FILE", help="Write the briefing to a file.")
+    ] = None,
+    briefing_fd: Annotated[
+        int | None, typer.Option("--briefing-fd", metavar="N", help="Let the command read the briefing from there.")
+    ] = None,
+) -> None:
+    """Run a command as the agent: take its lease, keep it, release it.
+
+    Settles what was interrupted, then runs the command with RECALL_AGENT,
+    RECALL_DIR, RECALL_LEASE, RECALL_RUN and RECALL_BRIEFING (a file with the
+    briefing) in its environment, and exits with its status. recall run inside
+    it makes durable steps. Without --run, a command that did not end with 0
+    is continued by the next exec: its steps are known. One that did is over.
+
+    A lost lease ends the command, and exec exits with 5. At SIGTERM the
+    command may go on for --grace. If exec itself is killed, so is the command.
+    """
+    here = Globals.of(ctx)
+    check_agent(agent)
+    check_budget(budget)
+    if run and is_own_run(checks.check_run(run)):
+        raise InvalidInput(field="--run", reason=f"{quoted(run)} is a name that recall gives by itself")
+    if briefing_fd is not None and not 3 <= briefing_fd <= 255:
+        raise InvalidInput(field="--briefing-fd", reason=f"must be from 3 to 255, not {briefing_fd}")
+    patience, at_term = duration("--wait", wait), duration("--grace", grace)
+    ttl_ms = check_ttl(duration("--ttl", ttl)) if ttl else DEFAULT_TTL_MS
+    name = check_holder(holder)
+    directory = os.path.abspath(here.directory)
+    lost: list[int] = []
+
+    def on_lease(event: Event, epoch: int) -> None:
+        if event == "lost":
+            lost.append(epoch)
+        elif event == "again":
+            here.out.message(f"the lease had lapsed; it was taken again as epoch {epoch}")
+
+    def on_term() -> float:
+        here.out.message(f"SIGTERM: the command may go on for {at_term:g} s")
+        return at_term
+
+    with writing(here) as backend, _Place(briefing_file) as place:
+        open_there = {} if briefing_fd is None else {briefing_fd: place.descriptor}
+        child = Child(command, dict(os.environ), capture=False, descriptors=open_there, die_with_parent=True)
+        call_off = guard(child.pid)
+        try:
+            keeper = Keeper(backend, agent, ttl_ms=ttl_ms, holder=name, on_event=on_lease)
+            it = Agent(backend, agent, keeper, token_budget=budget)
+            try:
+                take(it, patience)
+                its_run = run or it.begin_run()
+                place.write(it.refresh().briefing)
+                problem = child.go(
+                    {
+                        "RECALL_AGENT": agent,
+                        "RECALL_DIR": directory,
+                        "RECALL_LEASE": it.token,
+                        "RECALL_RUN": its_run,
+                        "RECALL_BRIEFING": place.path,
+                    }
+                )
+                if problem is not None:
+                    code, text = could_not_start(command, problem)
+                    here.out.message(text)
+                    raise typer.Exit(code)
+                ended = child.watch(on_term=on_term, stop=lambda: bool(lost))
+                if ended.status == 0 and run is None and not lost:
+                    it.end_run(its_run)
+            finally:
+                released = it.release()
+        finally:
+            child.cancel()
+            call_off()
+    if lost or not released:
+        raise LeaseLost(agent=agent, epoch=lost[0] if lost else it.epoch, now="another's")
+    raise typer.Exit(ended.status)
+
+
+class _Place:
+    """Where the command finds its briefing: a private temporary file, unless it is named."""
+
+    def __init__(self, path: str | None) -> None:
+        self._temporary = path is None
+        self.path = os.path.abspath(path) if path else tempfile.mkstemp(prefix="recall-briefing-")[1]
+        try:
+            self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        except OSError as problem:
+            raise BriefingUnwritable(path=quoted(self.path), reason=(problem.strerror or "").lower()) from problem
+
+    def write(self, text: str) -> None:
+        try:
+            with open(self.path, "w", encoding="utf-8") as file:
+                file.write(text + "\n")
+        except OSError as problem:
+            raise BriefingUnwritable(path=quoted(self.path), reason=(problem.strerror or "").lower()) from problem
+
+    def __enter__(self) -> _Place:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.descriptor)
+        if self._temporary:
+            os.unlink(self.path)
+
+
+class BriefingUnwritable(Unavailable):
+    """The briefing's file cannot be written."""
+
+    code = "briefing_unwritable"
+    template = "{path} cannot be written: {reason}"
+    hint_template = "name a file in a directory that may be written and has room"

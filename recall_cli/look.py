@@ -1,0 +1,228 @@
+"""What the look commands share: moments, ages, agents' states, and records in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from recall_cli.render import Column, Out
+from recall_cli.values import age, duration
+from store.backend import Backend
+from store.clock import Instant, parse_rfc3339, rfc3339
+from store.errors import BadRecord, InvalidInput
+from store.lease import Lease
+from store.process import provably_dead, this_process
+from store.records import ACTION, LEASE, LIFECYCLE, OUTPUT, POINTER, STEP, TURN, WORKING_STATE, Record, in_seconds
+from store.text import check_count, cut, neutral, neutral_line, quoted
+
+SUMMARY_BYTES = 160
+MOST_ROWS = 2**31
+
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most this many.")]
+AnyAgent = Annotated[
+    str,
+    typer.Argument(
+        metavar="[AGENT]", envvar="RECALL_AGENT", show_envvar=True, show_default=False, help="Only this agent's."
+    ),
+]
+
+
+def check_limit(limit: int | None) -> int | None:
+    """A ``--limit``, or InvalidInput."""
+    return None if limit is None else check_count("--limit", limit, least=1, most=MOST_ROWS)
+
+
+# -- times -----------------------------------------------------------------------------------
+
+
+def moment(field: str, value: str, now: Instant) -> str:
+    """The RFC 3339 time that ``2026-11-03T18:00:00Z`` names, or ``90s`` or ``2h`` before ``now``.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    try:
+        named = parse_rfc3339(value)
+    except (ValueError, OverflowError):
+        named = None
+    if named is not None:
+        return named.isoformat(timespec="microseconds")[:26] + "Z"
+    try:
+        seconds = duration(field, value)
+    except InvalidInput:
+        raise InvalidInput(
+            field=field,
+            reason=f"{quoted(value)} is neither a time nor a duration",
+            hint="write it as 2026-11-03T18:00:00Z, 2026-11-03, 90s, 15m or 2h",
+        ) from None
+    return rfc3339(max(0, now.wall_us - int(seconds * 1_000_000)))
+
+
+def seconds_since(at: str, now: Instant) -> float | None:
+    """How long ago a stored time was; None for what is no time."""
+    try:
+        return now.wall_us / 1e6 - parse_rfc3339(at).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def age_of(at: str, now: Instant) -> str:
+    """How long ago, for a person; "" for what is no time."""
+    seconds = seconds_since(at, now)
+    return "" if seconds is None else age(seconds)
+
+
+def time_column(out: Out, key: str, title: str = "") -> Column:
+    """A time: exact in a pipe, in seconds on a terminal."""
+    return Column(key, title=title, show=in_seconds if out.terminal else None, keep=True)
+
+
+# -- agents ----------------------------------------------------------------------------------
+
+
+def lease_state(lease: Lease, now: Instant) -> str:
+    """``live``, ``lapsed`` (its time is over), ``dead`` (its holder provably is) or ``released``."""
+    if lease.state == "released":
+        return "released"
+    if provably_dead(lease.process):
+        return "dead"
+    return "live" if lease.live(now) else "lapsed"
+
+
+def holder_alive(lease: Lease) -> str:
+    """``alive``, ``dead``, or ``unknown`` from here: another host, boot or container."""
+    if provably_dead(lease.process):
+        return "dead"
+    ours, its = this_process(), lease.process
+    return "alive" if its.boot and (its.host, its.boot, its.pidns) == (ours.host, ours.boot, ours.pidns) else "unknown"
+
+
+def every_lease(backend: Backend) -> Iterator[Lease]:
+    """The lease rows of all agents, by agent."""
+    after = ""
+    while page := backend.leases(after=after, limit=200):
+        yield from page
+        after = page[-1].agent
+
+
+# -- records in one line -----------------------------------------------------------------------
+
+
+def log_columns(out: Out) -> list[Column]:
+    """The columns of a log."""
+    return [
+        Column("lsn", right=True, keep=True),
+        time_column(out, "at"),
+        Column("epoch", right=True, keep=True),
+        Column("key", keep=True),
+        Column("summary"),
+    ]
+
+
+def log_row(record: Record) -> dict[str, Any]:
+    """A record as ``log`` shows it."""
+    return {
+        "agent": record.agent,
+        "lsn": record.lsn,
+        "at": record.at,
+        "epoch": record.epoch,
+        "key": record.key,
+        "kind": record.kind,
+        "summary": summary(record),
+        "line": record.line.decode("utf-8", "replace"),
+        "hash": record.hash.hex(),
+    }
+
+
+def summary(record: Record) -> str:
+    """What a record says, in one line of at most ``SUMMARY_BYTES``."""
+    try:
+        body = record.fields()
+    except BadRecord as problem:
+        return f"({problem.details['reason']})"
+    text = _SUMMARIES.get(record.kind, _any)({name: _text(value) for name, value in body.items()})
+    text = " ".join(text.split())
+    return text if len(text.encode()) <= SUMMARY_BYTES else cut(text, SUMMARY_BYTES) + "…"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={_text(each)}" for name, each in value.items())
+    return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)
+
+
+def _state(body: Mapping[str, str]) -> str:
+    if body.get("milestone"):
+        return f"milestone: {body.get('last_milestone', '')}"
+    return "; ".join(f"{name}: {body[name]}" for name in ("goal", "progress", "focus", "notes") if name in body)
+
+
+def _turn(body: Mapping[str, str]) -> str:
+    return f"{body.get('role', '')} {body.get('name', '')}".rstrip() + ": " + (body.get("brief") or _content(body))
+
+
+def _content(body: Mapping[str, str]) -> str:
+    return body.get("content") or ("(large)" if "blobs" in body else "")
+
+
+def _pointer(body: Mapping[str, str]) -> str:
+    return "removed" if body.get("removed") else f"{body.get('type', '')} {body.get('fields', '')}"
+
+
+def _output(body: Mapping[str, str]) -> str:
+    return f"{body.get('tool', '')} ~{body.get('tokens', '0')} tokens: {body.get('summary', '')}"
+
+
+def _action(body: Mapping[str, str]) -> str:
+    step = f" step {body['step']}" if "step" in body else ""
+    said = next((body[name] for name in ("error", "result", "resolution", "args") if body.get(name)), "")
+    return f"{body.get('status', '')}: {body.get('class', '')} {body.get('tool', '')}{step} {said}"
+
+
+def _lease(body: Mapping[str, str]) -> str:
+    return f"{body.get('event', '')} by {body.get('holder', '')} ({body.get('reason', '')})"
+
+
+def _lifecycle(body: Mapping[str, str]) -> str:
+    by = f" by {body['by']}" if "by" in body else ""
+    return f"{body.get('event', '')}{by}: {body.get('reason', '')}"
+
+
+def _any(body: Mapping[str, str]) -> str:
+    return _text(dict(body))
+
+
+_SUMMARIES = {
+    WORKING_STATE: _state,
+    TURN: _turn,
+    POINTER: _pointer,
+    OUTPUT: _output,
+    ACTION: _action,
+    LEASE: _lease,
+    STEP: _any,
+    LIFECYCLE: _lifecycle,
+}
+
+
+# -- one thing, for a person -------------------------------------------------------------------
+
+
+def labelled(pairs: Iterable[tuple[str, Any]], width: int = 15) -> Iterator[str]:
+    """A label and a value a line, without the empty ones; further lines of a value are indented."""
+    for label, value in pairs:
+        if value in ("", None, (), [], {}):
+            continue
+        if isinstance(value, (list, tuple)):
+            yield f"{label}:"
+            yield from (f"  {at}. {indented(str(each), 5)}" for at, each in enumerate(value, 1))
+        elif isinstance(value, str) and "\n" in value:
+            yield f"{label}:\n  {indented(value, 2)}"
+        else:
+            yield f"{label + ':':<{width}} {neutral_line(str(value))}"
+
+
+def indented(text: str, columns: int = 4) -> str:
+    """A stored text whose further lines cannot pass for lines of ours."""
+    return neutral(text).replace("\n", "\n" + " " * columns)

@@ -1,0 +1,306 @@
+"""A command as a step: its intent first, then the command, then its outcome.
+
+What the last attempt left decides what happens (design.md, sections 6 and
+12): a done step is replayed; an interrupted one is settled as its class
+allows, by its resolver, or put before a person.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recall_cli.asking import ask
+from recall_cli.spawn import Child, Ended, Kept
+from store import actions as rules
+from store.actions import ActionEnd
+from store.agent import Agent
+from store.errors import Conflict, NeedsSettling, RecallError, StillRunning
+from store.records import Action
+from store.running import witness
+from store.text import quoted
+from store.views import View
+
+STDERR_LIMIT = 8 * 1024  # bytes of stderr that an action keeps
+_POLL = 0.2
+
+
+class OutputCut(Conflict):
+    """A replay would pass for the whole output, and is not."""
+
+    code = "output_cut"
+    template = "step {step} is done, but {left} bytes of its output were not kept (action {seq})"
+    hint_template = "accept what was kept with --replay-cut, or give the step an --output-limit next time"
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a step is, and how it is to be run.
+
+    Attributes:
+        argv: the command.
+        args: what is recorded of it, and what tells it from another call.
+        step, run: the step's name and its run; "" for a call that is not a step.
+        resolver: a line for /bin/sh, or "".
+        wait: seconds to wait for the step's command that still runs.
+        capture: keep the output; at most ``output_limit`` bytes of it.
+        redact: what is not recorded of the output.
+    """
+
+    argv: Sequence[str]
+    tool: str
+    class_: str
+    args: str
+    step: str = ""
+    run: str = ""
+    resolver: str = ""
+    resolver_timeout: float = 60.0
+    retry_failed: bool = False
+    wait: float = 0.0
+    timeout: float | None = None
+    capture: bool = True
+    output_limit: int = 1024 * 1024
+    redact: tuple[re.Pattern[bytes], ...] = ()
+    replay_cut: bool = False
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a call.
+
+    Attributes:
+        code: the exit code for the caller.
+        action: as it is now recorded.
+        replayed: whether the command was not run, and its recorded output stands for it.
+        unrecorded: why the outcome could not be written, or None.
+    """
+
+    code: int
+    action: Action
+    replayed: bool = False
+    unrecorded: RecallError | None = None
+
+
+# -- replaying ----------------------------------------------------------------------------
+
+
+def find_done(view: View, call: Call) -> Action | None:
+    """The step's action if it is done already; reads only.
+
+    Raises:
+        StepMismatch: the step is another call.
+    """
+    if not call.step:
+        return None
+    last, digest = view.last_of_step(call.step, call.run)
+    if last is None:
+        return None
+    _check_same(call, last, digest)
+    return last if last.status == "done" else None
+
+
+def _check_same(call: Call, last: Action, digest: str) -> None:
+    rules.check_same_call(call.step, last, tool=call.tool, class_=call.class_, args=call.args, last_digest=digest)
+
+
+def replay(view: View, call: Call, action: Action, say: Callable[[str], None]) -> Outcome:
+    """Print what a done step printed.
+
+    Raises:
+        OutputCut: not all of it was kept.
+    """
+    command = action.command
+    left = command.get("left_out", 0)
+    if left and not call.replay_cut:
+        raise OutputCut(step=quoted(call.step), left=f"{left:,}", seq=action.seq)
+    text = view.output(action.result_ref).content if action.result_ref else action.result
+    data = base64.b64decode(text) if command.get("encoding") == "base64" else text.encode()
+    say(f"step {quoted(call.step)} was done at {action.ended_at} (action {action.seq}); its output is replayed")
+    if left or not command.get("captured", True):
+        say("not all of its output was kept")
+    _put(1, data)
+    _put(2, str(command.get("stderr", "")).encode())
+    return Outcome(0, action, replayed=True)
+
+
+def _put(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+# -- running --------------------------------------------------------------------------------
+
+
+def perform(agent: Agent, directory: str, token: str, call: Call, child: Child, lock: str) -> Action | Outcome:
+    """Record the intent of a call whose command waits in ``child``, and let it start.
+
+    Returns:
+        the started action; or an outcome, if the step turned out to be done or could not be started.
+    """
+    if call.step:
+        _clear_the_way(agent, call)
+    begun = agent.begin_action(
+        call.tool,
+        call.class_,
+        call.args,
+        step=call.step or None,
+        run=call.run or None,
+        # Asked before, by _clear_the_way, where there is a resolver.
+        retry_failed=call.retry_failed or bool(call.resolver),
+        command=witness(child.pid, lock),
+    )
+    if begun.status == "done":
+        child.cancel()
+        return Outcome(0, begun, replayed=True)
+    if begun.command.get("lock") != lock:
+        raise NeedsSettling(
+            agent=agent.id,
+            seq=begun.seq,
+            tool=quoted(begun.tool),
+            status="started",
+            hint="a program of this session began it, and may be doing it right now",
+        )
+    told = {
+        "RECALL_AGENT": agent.id,
+        "RECALL_DIR": directory,
+        "RECALL_LEASE": token,
+        "RECALL_IDEMPOTENCY_KEY": begun.key,
+        "RECALL_ACTION_SEQ": str(begun.seq),
+    }
+    problem = child.go(told)
+    if problem is None:
+        return begun
+    code, text = could_not_start(call.argv, problem)
+    return Outcome(code, agent.end_action(begun.seq, "failed", error=text, command={"exit": code}))
+
+
+def could_not_start(argv: Sequence[str], problem: OSError) -> tuple[int, str]:
+    """The exit code of a shell for a command that could not be started, and why."""
+    code = 127 if isinstance(problem, FileNotFoundError) else 126
+    return code, f"{quoted(argv[0])} could not be started: {(problem.strerror or 'unknown').lower()}"
+
+
+def _clear_the_way(agent: Agent, call: Call) -> None:
+    """Settle the last attempt of the step, so that a new one may begin.
+
+    Raises:
+        StillRunning: its command is alive, and was for ``call.wait`` seconds.
+        NeedsSettling: nobody can tell whether it happened.
+    """
+    deadline = time.monotonic() + call.wait
+    while True:
+        last, digest = agent.view.last_of_step(call.step, call.run)
+        if last is None or last.status in ("done", "abandoned"):
+            return
+        _check_same(call, last, digest)
+        if last.status == "started" and last.command:
+            try:
+                last = agent.settle_step(last)
+            except StillRunning:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(min(_POLL, max(0.0, deadline - time.monotonic())))
+                continue
+        break
+    asks = last.status == "unknown" or (last.status == "failed" and last.class_ == "external")
+    if asks and not call.retry_failed:
+        _resolve(agent, call, last)
+
+
+def _resolve(agent: Agent, call: Call, last: Action) -> None:
+    """Ask the step's resolver about its last attempt, and record what it says."""
+    args = agent.view.output(last.args_ref).content if last.args_ref else last.args
+    found = ask(call.resolver, agent.id, last, args=args, timeout=call.resolver_timeout) if call.resolver else None
+    if found is None:
+        hint = "the resolver could not tell; " if call.resolver else ""
+        by_hand = f"then: recall actions resolve -a {agent.id} {last.seq} done|failed|abandoned --reason TEXT"
+        if last.status == "failed":
+            by_hand = "if it did not happen, run it again with --retry-failed"
+        raise NeedsSettling(
+            agent=agent.id,
+            seq=last.seq,
+            tool=quoted(last.tool),
+            status=last.status,
+            hint=f"{hint}find out; {by_hand}",
+        )
+    if last.open:
+        agent.resolve_action(last.seq, found, by="resolver")
+    elif found.status == "done":
+        # It failed as far as its exit status told, yet it happened: a new attempt that is done at once.
+        again = agent.begin_action(
+            call.tool, call.class_, call.args, step=call.step, run=call.run or None, retry_failed=True
+        )
+        agent.end_action(again.seq, "done", found.result, resolution=found.resolution)
+
+
+def close(agent: Agent, call: Call, action: Action, ended: Ended, out: Kept, err: Kept) -> Action:
+    """Record how the command ended. Raises what writing raises: the action then stays open."""
+    text, encoding = _storable(_redacted(_whole_characters(out), call.redact))
+    stderr = _redacted(_whole_characters(err), call.redact).decode("utf-8", "replace").replace("\x00", "\ufffd")
+    command: dict[str, Any] = {"exit": ended.status, "signal": ended.signal, "stderr": stderr}
+    if encoding:
+        command["encoding"] = encoding
+    if out.left_out:
+        command["left_out"] = out.left_out
+    if not call.capture:
+        command["captured"] = False
+    end = _end(call, ended, text)
+    return agent.end_action(action.seq, end.status, end.result, end.error, end.resolution, command=command)
+
+
+def _end(call: Call, ended: Ended, text: str) -> ActionEnd:
+    if ended.status == 0 and not ended.timed_out:
+        return ActionEnd("done", text)
+    how = f"exit status {ended.status}"
+    if ended.signal:
+        how = f"ended by signal {ended.signal}"
+    if ended.timed_out:
+        how = f"ran out of its {call.timeout:g} s"
+    if call.class_ == "external" and (ended.signal or ended.timed_out):
+        return ActionEnd("unknown", text, how, f"{how}; it is not known whether it happened")
+    return ActionEnd("failed", text, how)
+
+
+def exit_code(ended: Ended) -> int:
+    """The exit code that tells the caller how the command ended (124 after a time-out, as timeout(1))."""
+    return 124 if ended.timed_out else ended.status
+
+
+def _redacted(data: bytes, patterns: tuple[re.Pattern[bytes], ...]) -> bytes:
+    for pattern in patterns:
+        data = pattern.sub(b"[redacted]", data)
+    return data
+
+
+def _whole_characters(kept: Kept) -> bytes:
+    """What was kept of a stream, without a character that its limit cut in two."""
+    data = bytes(kept.data)
+    if kept.left_out:
+        for end in range(len(data), max(0, len(data) - 4), -1):
+            if data[end - 1] & 0xC0 != 0x80:  # the start of the last character
+                return data[: end - 1] if data[end - 1] >= 0x80 else data
+    return data
+
+
+def _storable(data: bytes) -> tuple[str, str]:
+    """Output as text that may be stored, and how it is encoded ("" for as it is)."""
+    if b"\x00" not in data:
+        try:
+            return data.decode(), ""
+        except UnicodeDecodeError:
+            pass
+    return base64.b64encode(data).decode(), "base64"
+
+
+def unlock(path: Path, descriptor: int) -> None:
+    """Remove an action's lock file and let it go."""
+    path.unlink(missing_ok=True)
+    os.close(descriptor)

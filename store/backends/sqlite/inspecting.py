@@ -1,0 +1,59 @@
+"""The stored rows as they are, for those who check them: ``verify``, ``export`` and ``doctor``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from store.audit import Head, Row, Seen
+from store.backends.sqlite import sql
+from store.backends.sqlite.faults import translated
+from store.backends.sqlite.reader import Reader, is_open
+
+_PAGE = 500
+_LOWEST = -(2**63)
+
+
+class Inspector(Reader):
+    """Reading without trust; in pages, so that no read transaction outlives one of them."""
+
+    def agents_stored(self) -> list[str]:
+        """Every agent that any table knows of."""
+        return [row[0] for row in self._all(sql.AGENTS_STORED, ())]
+
+    def stored(self, agent: str, branch: int, last: int) -> Iterator[Seen]:
+        """A branch's own records up to lsn ``last``, in the order of their lsn."""
+        low = _LOWEST
+        while True:
+            page = self._all(sql.STORED, (agent, branch, low, last, _PAGE))
+            for row in page:
+                yield Seen(Row(*row[:11]), row[11])
+            if len(page) < _PAGE:
+                return
+            low = page[-1][2]
+
+    def heads_stored(self, agent: str) -> Iterator[Head]:
+        """The agent's projection, in the order of its keys."""
+        after: tuple[Any, ...] = ("", _LOWEST, "")
+        while True:
+            page = self._all(sql.HEADS_STORED, (agent, *after, _PAGE))
+            for kind, seq, name, branch, lsn, open_, line in page:
+                yield Head(kind, seq, name, branch, lsn, open_, line is not None, is_open(kind, line))
+            if len(page) < _PAGE:
+                return
+            after = page[-1][:3]
+
+    def record_at(self, agent: str, branch: int, lsn: int) -> Row | None:
+        """One stored record."""
+        found = self._all(sql.STORED, (agent, branch, lsn - 1, lsn, 1))
+        return Row(*found[0][:11]) if found else None
+
+    def path(self, agent: str, branch: int | None = None) -> list[tuple[int, int, int]]:
+        """The pieces of a log, oldest first: (branch, above lsn, up to lsn)."""
+        return self._path(agent, branch)
+
+    def check_file(self, most: int = 100) -> list[str]:
+        """What SQLite itself finds wrong with the file's structure."""
+        with self._mutex, translated(self.directory):
+            found = [str(row[0]) for row in self._opened().execute(f"PRAGMA quick_check({most:d})")]
+        return [] if found == ["ok"] else found

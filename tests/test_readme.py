@@ -1,0 +1,72 @@
+"""The README shows what really happens: all its blocks are run and compared."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tools import readme
+
+_TEXT = readme.README.read_text(encoding="utf-8") if readme.README.exists() else ""
+_SECTIONS = list(dict.fromkeys(block.section for block in readme.blocks(_TEXT)))
+
+
+def _only(section: str) -> str:
+    """The README with the blocks of one section."""
+    return "\n".join(f"## {section}\n```{each.language}\n" + "\n".join(each.lines) + "\n```" for each in _of(section))
+
+
+def _of(section: str) -> list[readme.Block]:
+    return [block for block in readme.blocks(_TEXT) if block.section == section]
+
+
+@pytest.mark.parametrize("section", _SECTIONS)
+def test_the_readme_shows_what_happens(section: str, tmp_path: Path) -> None:
+    """Every block of a section is run in order, and the outputs are those of the README."""
+    ((name, exchanges),) = readme.run(_only(section), readme.prepared(tmp_path), tmp_path)
+    assert exchanges
+    assert readme.differences(name, exchanges) == []
+
+
+def test_the_readme_has_blocks_for_shell_and_for_python() -> None:
+    """The tour is there: a README whose blocks the test does not find would pass it."""
+    languages = [block.language for block in readme.blocks(_TEXT)]
+    assert languages.count("console") >= 5
+    assert languages.count("python") >= 1
+
+
+def _told(text: str, tmp_path: Path) -> list[str]:
+    scratch = Path(tempfile.mkdtemp(dir=tmp_path))
+    return [
+        problem
+        for section, exchanges in readme.run(text, readme.environment(), scratch)
+        for problem in readme.differences(section, exchanges)
+    ]
+
+
+def test_a_wrong_output_is_found(tmp_path: Path) -> None:
+    """One wrong word in an output is a difference."""
+    assert _told("## a\n```console\n$ echo one two\none two\n$ echo one two\none too\n```\n", tmp_path) != []
+
+
+def test_a_silent_failure_is_found(tmp_path: Path) -> None:
+    """A command that fails is a difference unless the README goes on to look at its status."""
+    assert _told("## a\n```console\n$ (exit 3)\n```\n", tmp_path) != []
+    assert _told("## b\n```console\n$ (exit 3)\n$ echo $?\n3\n```\n", tmp_path) == []
+
+
+def test_what_differs_from_run_to_run_matches_by_its_place(tmp_path: Path) -> None:
+    """A key may be another one, but the same key must be the same again."""
+    a, b, c = "a" * 32, "b" * 32, "c" * 32
+    same = f"## a\n```console\n$ echo {a}; echo {b}; echo {a}\n{b}\n{c}\n{b}\n```\n"
+    other = f"## b\n```console\n$ echo {a}; echo {b}; echo {a}\n{b}\n{c}\n{c}\n```\n"
+    assert _told(same, tmp_path) == []
+    assert _told(other, tmp_path) != []
+
+
+def test_a_block_that_would_not_be_run_is_refused(tmp_path: Path) -> None:
+    """A block in a language without a meaning here is an error, not an unrun example."""
+    with pytest.raises(readme.Unrunnable):
+        _told("## a\n```bash\necho unrun\n```\n", tmp_path)
