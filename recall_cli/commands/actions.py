@@ -201,9 +201,12 @@ def begin(
     here.out.change(plain(action), text, then, data=f"{action.seq}\t{action.key}\t{action.status}")
 
 
+_PLAIN = "arguments that start with { or [ must be JSON; as plain text, put a word before them"
+
+
 def _args(here: Globals, given: str) -> Any:
     text = here.values.read("--args", given)
-    return json_document("--args", text) if text.lstrip()[:1] in ("{", "[") else text
+    return json_document("--args", text, hint=_PLAIN) if text.lstrip()[:1] in ("{", "[") else text
 
 
 Seq = Annotated[int, typer.Argument(metavar="SEQ", min=1, max=_MANY, help="The action's number.")]
