@@ -27,7 +27,8 @@ def test_the_readme_shows_what_happens(section: str, tmp_path: Path) -> None:
     """Every block of a section is run in order, and the outputs are those of the README."""
     ((name, exchanges),) = readme.run(_only(section), readme.prepared(tmp_path), tmp_path)
     assert exchanges
-    assert readme.differences(name, exchanges) == []
+    found = readme.differences(name, exchanges)
+    assert not found, "make it true, or: python tools/readme.py --write\n\n" + "\n\n".join(found)
 
 
 def test_the_readme_has_blocks_for_shell_and_for_python() -> None:
