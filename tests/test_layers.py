@@ -31,7 +31,7 @@ ROWS = [
     {"aio"},
 ]
 BACKENDS_USE = {
-    "errors", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",
+    "errors", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify", "asides",
 }  # fmt: skip
 HEAVY = {"typer", "rich", "pydantic", "sqlite_utils", "boto3", "mcp", "asyncio", "logging", "subprocess", "sqlite3"}
 
@@ -128,6 +128,7 @@ MAY_OPEN = {
     ("store.clock", "open"),  # the boot's id in /proc
     ("store.process", "open"),  # /proc/PID/stat
     ("store.running", "open"),  # an action's lock file
+    ("store.backends.sqlite.health", "open"),  # recall.lock, to see who has it
     ("store.backends.sqlite.lock", "open"),  # recall.lock and the directory
     ("store.backends.sqlite.files", "open"),  # a database that did not exist, a directory, the mounts
     ("store.backends.sqlite.files", "copyfile"),  # in a directory that may not be written, so without locks
