@@ -31,7 +31,8 @@ ROWS = [
     {"aio"},
 ]
 BACKENDS_USE = {
-    "errors", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify", "asides",
+    "errors", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",
+    "asides",
 }  # fmt: skip
 HEAVY = {"typer", "rich", "pydantic", "sqlite_utils", "boto3", "mcp", "asyncio", "logging", "subprocess", "sqlite3"}
 
