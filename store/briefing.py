@@ -18,15 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from store.briefing_parts import BriefingParts as BriefingParts
+from store.briefing_parts import DEFAULT_BUDGET, BriefingParts, check_budget
 from store.briefing_sections import actions_section, outputs_section, pointers_section, state_section, turns_section
 from store.briefing_text import byte_size, number
 from store.records import Action, plain
-from store.text import check_count
 
-LEAST_BUDGET = 512  # tokens: room for every section's heading and count, whatever is stored
-DEFAULT_BUDGET = 8000
-MOST_BUDGET = 10_000_000
 MOST_ACTIONS = 20  # unfinished actions told in full
 
 _RESUMED = (
@@ -54,11 +50,6 @@ class Briefing:
     tokens: int
     budget: int
     omitted: Mapping[str, int]
-
-
-def check_budget(value: object) -> int:
-    """A token budget, or InvalidInput."""
-    return check_count("token_budget", value, least=LEAST_BUDGET, most=MOST_BUDGET)
 
 
 def render(parts: BriefingParts, budget: int = DEFAULT_BUDGET) -> Briefing:

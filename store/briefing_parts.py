@@ -1,4 +1,4 @@
-"""What a briefing is made of."""
+"""What a briefing is made of, and how large it may be."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from store.records import Action, OutputRef, Pointer, Turn, WorkingState
+from store.text import check_count
+
+LEAST_BUDGET = 512  # tokens: room for every section's heading and count, whatever is stored
+DEFAULT_BUDGET = 8000
+MOST_BUDGET = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,3 +47,8 @@ class BriefingParts:
     still_running: Mapping[int, str] = field(default_factory=dict)
     fresh: bool
     at: int | None = None
+
+
+def check_budget(value: object) -> int:
+    """A token budget, or InvalidInput."""
+    return check_count("token_budget", value, least=LEAST_BUDGET, most=MOST_BUDGET)
