@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
+import tempfile
+import time
 from contextlib import suppress
 
 from store.actions import ActionEnd, to_mapping
@@ -18,6 +21,7 @@ from store.canonical import BLOB_LIMIT
 from store.records import Action
 
 DEFAULT_TIMEOUT = 60.0
+_POLL = 0.05
 _IN_ENVIRONMENT = 64 * 1024  # bytes; Linux refuses a single string of 128 KiB
 
 
@@ -43,27 +47,55 @@ def ask(command: str, agent: str, action: Action, *, args: str, timeout: float =
     }
     if len(args.encode()) <= _IN_ENVIRONMENT:
         environ["RECALL_ACTION_ARGS"] = args
-    try:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environ,
-            start_new_session=True,
-        )
-    except (OSError, ValueError):
-        return None
-    try:
-        told, _ = process.communicate(json.dumps(document).encode(), timeout=timeout)
-    except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    with tempfile.TemporaryFile() as question:
+        question.write(json.dumps(document).encode())
+        question.seek(0)
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", command],
+                stdin=question,
+                stdout=subprocess.PIPE,
+                env=environ,
+                start_new_session=True,
+            )
+        except (OSError, ValueError):
+            return None
+    told = _answer(process, time.monotonic() + timeout)
+    if told is None:
         return None
     if process.returncode == 0:
         return ActionEnd("done", result=_text(told), resolution="the resolver found that it happened")
     if process.returncode == 1:
         return ActionEnd("abandoned", resolution="the resolver found that it did not happen")
+    return None
+
+
+def _answer(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
+    """What it printed, at most what can be stored; None if it did not end in time, and then it is killed.
+
+    A child that it left behind with its stdout is not waited for.
+    """
+    assert process.stdout is not None
+    told = bytearray()
+    with process.stdout as stream:
+        os.set_blocking(stream.fileno(), False)
+        open_ = True
+        while True:
+            over = process.poll() is not None
+            if open_ and select.select([stream], [], [], 0 if over else _POLL)[0]:
+                chunk = os.read(stream.fileno(), 65536)
+                open_ = bool(chunk)
+                told += chunk[: max(0, BLOB_LIMIT - len(told))]
+            elif over:
+                return bytes(told)
+            elif not open_:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL)
+            if time.monotonic() >= deadline:
+                break
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
     return None
 
 

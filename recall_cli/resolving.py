@@ -12,7 +12,7 @@ from recall_cli.exits import Exit
 from recall_cli.options import Globals
 from recall_cli.pending import Filter, pending
 from recall_cli.session import reading, require, writing
-from store.access import beside
+from store.access import beside, may_be_acting
 from store.actions import ActionEnd, already_closed
 from store.agent import Agent
 from store.errors import ActionNotUnknown, BadRecord, Conflict, NotFound, RecallError, StillRunning
@@ -101,7 +101,9 @@ def perhaps_running(view: View, action: Action) -> RecallError | None:
     lease = view.backend.lease(view.agent)
     if lease is None or action.status != "started" or action.incarnation != lease.incarnation:
         return None
-    return ActionNotUnknown(seq=action.seq, epoch=lease.epoch) if lease.live(view.backend.clock.now()) else None
+    if not may_be_acting(lease, view.backend.clock.now()):
+        return None
+    return ActionNotUnknown(seq=action.seq, epoch=lease.epoch)
 
 
 def _row(agent: str, seq: int, action: Action | None, outcome: str, problem: RecallError | None) -> Row:

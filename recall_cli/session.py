@@ -96,11 +96,14 @@ def working(here: Globals, agent_id: str) -> Iterator[tuple[SqliteBackend, Calla
     so whoever forks does it first.
     """
     from store.access import exported
+    from store.agent import Agent
     from store.client import patiently
     from store.keeper import Keeper
     from store.lease import DEFAULT_TTL_MS
 
     token = os.environ.get("RECALL_LEASE", "")
+    if token:
+        check_store_of_token(here)
     own: list[Agent] = []
     with writing(here) as backend:
 

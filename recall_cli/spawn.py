@@ -17,28 +17,18 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from types import FrameType
+from dataclasses import dataclass
+from typing import Any
+
+from recall_cli.streams import Kept, Stream, write_all
+from recall_cli.terminal import FROM_TERMINAL, Terminal, stop
 
 # Passed on to the command. SIGKILL and SIGSTOP cannot be; SIGTERM's meaning is the caller's.
 PASSED_ON = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 _CHUNK = 65536
-_LINGER = 0.25  # seconds to go on reading after the command ended, for what it left in the pipe
+_LINGER = 0.25  # seconds of silence after its end until what it left behind is no longer waited for
+_LINGER_MOST = 2.0
 KILL_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
-
-
-@dataclass
-class Kept:
-    """The beginning of a stream, up to a limit; the rest is counted."""
-
-    limit: int
-    data: bytearray = field(default_factory=bytearray)
-    left_out: int = 0
-
-    def add(self, chunk: bytes) -> None:
-        room = max(0, self.limit - len(self.data))
-        self.data += chunk[:room]
-        self.left_out += len(chunk) - min(room, len(chunk))
 
 
 @dataclass(frozen=True)
@@ -81,8 +71,12 @@ class Child:
         self._failure, failure_write = os.pipe()
         self._out, out_write = os.pipe() if capture else (-1, -1)
         self._err, err_write = os.pipe() if capture else (-1, -1)
-        self._terminal = _foreground_terminal()
+        self._terminal = Terminal()
         self._ended: Ended | None = None
+        self._got: list[int] = []
+        self._before: dict[int, Any] = {}
+        self._wakeup_before = -1
+        self._wake = (-1, -1)
         parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
@@ -94,8 +88,8 @@ class Child:
                 if die_with_parent:
                     _die_with(parent)
                 _reset_signals()
-                told = os.read(go_read, _CHUNK)
-                if told == b"":
+                told = b"".join(iter(lambda: os.read(go_read, _CHUNK), b""))
+                if not told:
                     os._exit(0)
                 if capture:
                     os.dup2(out_write, 1)
@@ -115,16 +109,18 @@ class Child:
             os.setpgid(self.pid, self.pid)
 
     def go(self, environ: Mapping[str, str]) -> OSError | None:
-        """Let the command start.
+        """Let the command start. From here on signals are kept for ``watch``, which has to follow.
 
         Args:
-            environ: variables that were not known before, a few hundred bytes of them.
+            environ: variables that were not known before.
 
         Returns:
             why it could not be started, or None.
         """
-        self._give_terminal()
-        os.write(self._go, json.dumps(dict(environ)).encode())  # less than PIPE_BUF, so in one piece
+        self._listen()
+        self._terminal.lend_early(self.pid)
+        with suppress(BrokenPipeError):  # it was killed while it waited: watch tells
+            write_all(self._go, json.dumps(dict(environ)).encode())
         os.close(self._go)
         self._go = -1
         failure = os.read(self._failure, 16)  # ends when the command has taken the child's place
@@ -132,7 +128,7 @@ class Child:
         if not failure:
             return None
         self._reap(blocking=True)
-        self._take_terminal()
+        self._deafen()
         return OSError(int(failure), os.strerror(int(failure)), self._argv[0])
 
     def cancel(self) -> None:
@@ -143,11 +139,17 @@ class Child:
             self._go = -1
             self._reap(blocking=True)
 
+    @property
+    def running(self) -> bool:
+        """Whether it was started and its end was not seen."""
+        return self._go < 0 and self._ended is None
+
     def watch(
         self,
         *,
         keep: tuple[Kept, Kept] | None = None,
         timeout: float | None = None,
+        grace: float = KILL_GRACE,
         on_term: Callable[[], float] = lambda: 0.0,
         stop: Callable[[], bool] = lambda: False,
     ) -> Ended:
@@ -156,49 +158,37 @@ class Child:
         Args:
             keep: where the openings of stdout and stderr go, if they were captured.
             timeout: seconds after which it is ended.
+            grace: seconds between SIGTERM and SIGKILL when it is ended.
             on_term: called at SIGTERM; the seconds that the command may still go on.
             stop: asked now and then whether it has to be ended.
         """
-        wake_read, wake_write = os.pipe()
-        os.set_blocking(wake_write, False)
-        os.set_blocking(wake_read, False)
-        got: list[int] = []
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            got.append(number)
-
-        watched = (*PASSED_ON, signal.SIGTERM, signal.SIGCHLD)
-        before = {number: signal.signal(number, handle) for number in watched}
-        wakeup_before = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        streams = [Stream(self._out, 1, keep[0]), Stream(self._err, 2, keep[1])] if keep else []
         try:
-            return self._loop(wake_read, got, keep, timeout, on_term, stop)
+            return self._loop(streams, timeout, grace, on_term, stop)
         finally:
-            signal.set_wakeup_fd(wakeup_before)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            for descriptor in (wake_read, wake_write):
-                os.close(descriptor)
-            self._take_terminal()
+            self._deafen()
 
     def _loop(
         self,
-        wake: int,
-        got: list[int],
-        keep: tuple[Kept, Kept] | None,
+        streams: list[Stream],
         timeout: float | None,
+        grace: float,
         on_term: Callable[[], float],
         stop: Callable[[], bool],
     ) -> Ended:
-        streams = {self._out: (1, keep[0]), self._err: (2, keep[1])} if keep else {}
         end_at = None if timeout is None else time.monotonic() + timeout
         kill_at: float | None = None
         timed_out = False
-        linger_until: float | None = None
+        silent_at, silent_most = 0.0, 0.0
         while True:
             now = time.monotonic()
             if self._reap():
-                linger_until = linger_until or now + _LINGER
-                if not streams or now >= linger_until:
+                silent_most = silent_most or now + _LINGER_MOST
+                silent_at = silent_at or now + _LINGER
+                streams = [each for each in streams if not each.ended]
+                if now >= min(silent_at, silent_most):
+                    streams = [each for each in streams if each.pending]
+                if not streams:
                     break
             elif kill_at is not None and now >= kill_at:
                 self.signal(signal.SIGKILL)
@@ -207,81 +197,139 @@ class Child:
                 timed_out = end_at is not None and now >= end_at and timeout is not None
                 self.signal(signal.SIGTERM)
                 self.signal(signal.SIGCONT)
-                kill_at = now + KILL_GRACE
-            moments = [each for each in (linger_until, kill_at or end_at) if each is not None]
+                kill_at = now + grace
+            moments = [min(silent_at, silent_most)] if self._ended else [each for each in (kill_at or end_at,) if each]
             pause = min([max(0.0, each - now) for each in moments] + [1.0])
-            ready, _, _ = select.select([wake, *streams], [], [], pause)
-            if wake in ready:
+            reading = {each.source: each for each in streams if not each.pending and not each.ended}
+            writing = {each.target: each for each in streams if each.pending}
+            ready, free, _ = select.select([self._wake[0], *reading], [*writing], [], pause)
+            if self._wake[0] in ready:
                 with suppress(BlockingIOError):
-                    os.read(wake, _CHUNK)
-            while got:
-                number = got.pop(0)
-                if number == signal.SIGTERM:
-                    grace = time.monotonic() + on_term()
-                    end_at = grace if end_at is None else min(end_at, grace)
+                    os.read(self._wake[0], _CHUNK)
+            while self._got:
+                number = self._got.pop(0)
+                if self._ended and number in (signal.SIGTERM, signal.SIGINT):
+                    streams = []  # nothing is left to be ended but our waiting for a reader
+                elif number == signal.SIGTERM:
+                    grace_ends = time.monotonic() + on_term()
+                    end_at = grace_ends if end_at is None else min(end_at, grace_ends)
                     timeout = None
+                elif number == signal.SIGTSTP:
+                    self._suspended_with_us()
                 elif number != signal.SIGCHLD:
                     self.signal(number)
-            for descriptor in [each for each in ready if each != wake]:
-                target, kept = streams[descriptor]
-                if not self._pass(descriptor, target, kept):
-                    del streams[descriptor]
-                elif linger_until is not None:
-                    linger_until = time.monotonic() + _LINGER
-        assert self._ended is not None
-        return Ended(self._ended.status, self._ended.signal, timed_out)
+            for stream in [reading[each] for each in ready if each in reading]:
+                stream.read()
+                silent_at = time.monotonic() + _LINGER if self._ended else 0.0
+            for stream in [writing[each] for each in free]:
+                stream.write()
+        if kill_at is not None:
+            self._end_group(kill_at)
+        return Ended(self._ended.status, self._ended.signal, timed_out) if self._ended else Ended(1)
 
-    def _pass(self, source: int, target: int, kept: Kept) -> bool:
-        """Move one chunk; False at the end of the stream."""
-        chunk = os.read(source, _CHUNK)
-        if chunk:
-            kept.add(chunk)
+    def _end_group(self, kill_at: float) -> None:
+        """Its leader was ended and is gone: wait for the others of the group, then kill them."""
+        while time.monotonic() < kill_at:
             try:
-                _write_all(target, chunk)
-                return True
+                os.killpg(self.pid, 0)
             except OSError:
-                # Nobody reads any more: let the command feel it, as it would without us.
-                kept.left_out = max(kept.left_out, 1)
-        os.close(source)
-        return False
+                return
+            time.sleep(0.02)
+        self.signal(signal.SIGKILL)
 
     def signal(self, number: int) -> None:
         """Send a signal to the command's whole group."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
+    # -- signals -----------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Keep signals from now on; those that we were started to ignore stay ignored, by the command too."""
+        self._wake = os.pipe()
+        for each in self._wake:
+            os.set_blocking(each, False)
+        watched = [*PASSED_ON, signal.SIGTERM, signal.SIGCHLD]
+        if self._terminal.there:
+            watched.append(signal.SIGTSTP)
+        for number in watched:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, lambda got, frame: self._got.append(got))
+        self._wakeup_before = signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
+
+    def _deafen(self) -> None:
+        signal.set_wakeup_fd(self._wakeup_before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+        for each in self._wake:
+            os.close(each)
+        self._terminal.take_back(self.pid)
+
+    def die_alike(self, ended: Ended) -> None:
+        """End by Ctrl-C if the command did, so that a script which started us ends too, as without us."""
+        if not self._terminal.there or ended.signal != signal.SIGINT:
+            return
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        # The terminal told the command's group alone, if it was lent.
+        os.kill(0 if self._terminal.lent_last else os.getpid(), signal.SIGINT)
+
     # -- waiting and the terminal ----------------------------------------------------------
 
     def _reap(self, *, blocking: bool = False) -> bool:
         """Whether the command has ended."""
+        if os.getpid() == 1:
+            self._reap_orphans()
         while self._ended is None:
             pid, status = os.waitpid(self.pid, os.WUNTRACED | (0 if blocking else os.WNOHANG))
             if pid == 0:
                 return False
             if os.WIFSTOPPED(status):
-                self._stopped()
+                self._stopped(os.WSTOPSIG(status))
             elif os.WIFSIGNALED(status):
                 self._ended = Ended(128 + os.WTERMSIG(status), os.WTERMSIG(status))
             else:
                 self._ended = Ended(os.waitstatus_to_exitcode(status))
         return True
 
-    def _stopped(self) -> None:
-        """The command was stopped from the terminal: stop too, and go on together."""
-        if self._terminal < 0:
+    def _reap_orphans(self) -> None:
+        """The first process of a container is given every orphan in it."""
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if found is None or found.si_pid == self.pid:
+                return
+            os.waitpid(found.si_pid, 0)
+
+    def _stopped(self, number: int) -> None:
+        """The command was stopped: lend it the terminal that it asks for, or stop with it and go on together."""
+        if not self._terminal.there:
             return
-        self._take_terminal()
-        os.kill(os.getpid(), signal.SIGSTOP)
-        self._give_terminal()
+        if number in FROM_TERMINAL and self._terminal.foreground() in (os.getpgrp(), self.pid):
+            self._terminal.lend(self.pid)
+        elif self._terminal.take_back(self.pid):
+            stop(signal.SIGTSTP, 0)  # the terminal told the command's group alone: tell our job
+            self._continue()
+            return
+        elif number in FROM_TERMINAL:
+            stop(number, 0)
+            self._continue()
+            return
+        else:
+            return  # by somebody's kill, who will continue it
         self.signal(signal.SIGCONT)
 
-    def _give_terminal(self) -> None:
-        if self._terminal >= 0:
-            _set_foreground(self._terminal, self.pid)
+    def _suspended_with_us(self) -> None:
+        """The terminal told our job to stop: the command is not of our group."""
+        self.signal(signal.SIGTSTP)
+        stop(signal.SIGTSTP, os.getpid())
+        self._continue()
 
-    def _take_terminal(self) -> None:
-        if self._terminal >= 0:
-            _set_foreground(self._terminal, os.getpgrp())
+    def _continue(self) -> None:
+        self._terminal.lend_early(self.pid)
+        self.signal(signal.SIGCONT)
 
 
 def guard(group: int) -> Callable[[], None]:
@@ -312,38 +360,13 @@ def guard(group: int) -> Callable[[], None]:
     return call_off
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(descriptor, view) :]
-        except BlockingIOError:  # somebody made our stdout non-blocking
-            select.select([], [descriptor], [])
-
-
-def _foreground_terminal() -> int:
-    """A descriptor of the terminal if this process may give it away, else -1."""
-    for descriptor in (0, 1, 2):
-        with suppress(OSError):
-            if os.isatty(descriptor) and os.tcgetpgrp(descriptor) == os.getpgrp():
-                return descriptor
-    return -1
-
-
-def _set_foreground(terminal: int, group: int) -> None:
-    # From the background this raises SIGTTOU, which would stop us.
-    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-    try:
-        with suppress(OSError):
-            os.tcsetpgrp(terminal, group)
-    finally:
-        signal.signal(signal.SIGTTOU, before)
-
-
 def _reset_signals() -> None:
     """The dispositions that a command expects; Python ignores SIGPIPE for itself."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _die_with(parent: int) -> None:

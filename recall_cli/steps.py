@@ -14,14 +14,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from recall_cli.asking import ask
-from recall_cli.spawn import Child, Ended, Kept
+from recall_cli.spawn import Child, Ended
+from recall_cli.streams import Kept
 from store import actions as rules
 from store.actions import ActionEnd
 from store.agent import Agent
-from store.errors import Conflict, NeedsSettling, RecallError, StillRunning
+from store.errors import Conflict, LeaseExpired, LeaseLost, NeedsSettling, RecallError, StillRunning
 from store.records import Action
 from store.running import witness
 from store.text import quoted
@@ -29,6 +30,9 @@ from store.views import View
 
 STDERR_LIMIT = 8 * 1024  # bytes of stderr that an action keeps
 _POLL = 0.2
+_REGAIN = 25.0  # seconds; exec renews, and so notices a lapse, every 20 s by default
+
+T = TypeVar("T")
 
 
 class OutputCut(Conflict):
@@ -80,12 +84,14 @@ class Outcome:
         action: as it is now recorded.
         replayed: whether the command was not run, and its recorded output stands for it.
         unrecorded: why the outcome could not be written, or None.
+        end_all: what to do last, if Ctrl-C ended the command: let it end us and our callers too.
     """
 
     code: int
     action: Action
     replayed: bool = False
     unrecorded: RecallError | None = None
+    end_all: Callable[[], None] = lambda: None
 
 
 # -- replaying ----------------------------------------------------------------------------
@@ -125,6 +131,8 @@ def replay(view: View, call: Call, action: Action, say: Callable[[str], None]) -
     say(f"step {quoted(call.step)} was done at {action.ended_at} (action {action.seq}); its output is replayed")
     if left or not command.get("captured", True):
         say("not all of its output was kept")
+    if command.get("redacted"):
+        say("what was redacted of it is missing")
     _put(1, data)
     _put(2, str(command.get("stderr", "")).encode())
     return Outcome(0, action, replayed=True)
@@ -201,7 +209,7 @@ def _clear_the_way(agent: Agent, call: Call) -> None:
         if last is None or last.status in ("done", "abandoned"):
             return
         _check_same(call, last, digest)
-        if last.status == "started" and last.command:
+        if last.open:
             try:
                 last = agent.settle_step(last)
             except StillRunning:
@@ -243,13 +251,17 @@ def _resolve(agent: Agent, call: Call, last: Action) -> None:
 
 def close(agent: Agent, call: Call, action: Action, ended: Ended, out: Kept, err: Kept) -> Action:
     """Record how the command ended. Raises what writing raises: the action then stays open."""
-    text, encoding = _storable(_redacted(_whole_characters(out), call.redact))
+    shown = _whole_characters(out)
+    stored = _redacted(shown, call.redact)
+    text, encoding = _storable(stored)
     stderr = _redacted(_whole_characters(err), call.redact).decode("utf-8", "replace").replace("\x00", "\ufffd")
     command: dict[str, Any] = {"exit": ended.status, "signal": ended.signal, "stderr": stderr}
     if encoding:
         command["encoding"] = encoding
     if out.left_out:
         command["left_out"] = out.left_out
+    if stored != shown:
+        command["redacted"] = True
     if not call.capture:
         command["captured"] = False
     end = _end(call, ended, text)
@@ -300,7 +312,34 @@ def _storable(data: bytes) -> tuple[str, str]:
     return base64.b64encode(data).decode(), "base64"
 
 
-def unlock(path: Path, descriptor: int) -> None:
-    """Remove an action's lock file and let it go."""
-    path.unlink(missing_ok=True)
+def regaining(take: Callable[[float], Agent], agent: Agent, work: Callable[[Agent], T]) -> T:
+    """Do ``work``; if the session's lease lapsed, wait a little for its holder to take it again.
+
+    An ``exec`` that was stopped, or a machine that slept, finds its lease
+    lapsed and acquires again under a new epoch; a command that ended meanwhile
+    is no less its own. Nobody else's epoch is ever written under.
+
+    Args:
+        take: gets the session's agent under the epoch that it has now.
+    """
+    deadline = time.monotonic() + _REGAIN
+    while True:
+        try:
+            return work(agent)
+        except LeaseExpired:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_POLL)
+            agent = take(0)
+        except LeaseLost:
+            again = take(0)
+            if again.epoch == agent.epoch:
+                raise
+            agent = again
+
+
+def unlock(path: Path, descriptor: int, *, running: bool) -> None:
+    """Let an action's lock go, and remove its file unless the command is still ``running``."""
+    if not running:
+        path.unlink(missing_ok=True)
     os.close(descriptor)

@@ -10,7 +10,7 @@ from store import actions as rules
 from store import checks
 from store.actions import ActionEnd, ReconcileReport
 from store.canonical import BLOB_LIMIT
-from store.errors import ActionClosed, ActionNotUnknown, InvalidInput, ResolverFailed, StillRunning
+from store.errors import ActionClosed, ActionNotUnknown, InvalidInput, ResolverFailed, Stale, StillRunning
 from store.records import ACTION, NEXT, STEP, TOOL, TURN, Action, Draft, Expect, Record
 from store.running import forget, still_running
 from store.text import check_count, check_text, json_value, quoted
@@ -121,7 +121,16 @@ class ActionOperations(Writer):
             was = str(body.get("args", ""))
             rules.check_same_call(step, last, tool=tool, class_=class_, args=text, last_digest=was)
             self._check_command_gone(last)
+            if last.open:
+                self._record_of(last)  # its runner may have closed it just before it let go of the lock
         return last, lsn
+
+    def _record_of(self, action: Action) -> Record:
+        """The record of an action as the caller knows it. Raises Stale if it has changed since."""
+        now, record = self.view.action_record(action.seq)
+        if now != action:
+            raise Stale(key=f"act:{action.seq}", expected=action.status, found=now.status)
+        return record
 
     def _is_mine(self, action: Action) -> bool:
         """Whether this incarnation may be running it: a shell's step runs only while its command lives."""
@@ -134,7 +143,7 @@ class ActionOperations(Writer):
 
     def _continue(self, last: Action, now: Action) -> Drafts:
         """The same idempotent action under this incarnation, with its key."""
-        _, record = self.view.action_record(last.seq)
+        record = self._record_of(last)
         mine = replace(
             last,
             status="started",
@@ -146,8 +155,7 @@ class ActionOperations(Writer):
         return [Draft(ACTION, mine.body(), seq=last.seq)], [Expect(ACTION, record.lsn, seq=last.seq)]
 
     def _abandoning(self, last: Action, expected: list[Expect]) -> list[Draft]:
-        _, record = self.view.action_record(last.seq)
-        expected.append(Expect(ACTION, record.lsn, seq=last.seq))
+        expected.append(Expect(ACTION, self._record_of(last).lsn, seq=last.seq))
         end = ActionEnd("abandoned", resolution="interrupted; begun again")
         return [Draft(ACTION, rules.closed(last, end, at=self._now()).body(), seq=last.seq)]
 
@@ -303,7 +311,9 @@ class ActionOperations(Writer):
             StillRunning: it is not gone.
         """
         self._check_command_gone(action)
-        return next(iter(self._settle([action.seq])), action)
+        if not self._is_mine(action):
+            self._settle([action.seq])
+        return self.view.action(action.seq)  # its runner may have closed it just before it let go of the lock
 
     def _settle(self, seqs: list[int]) -> list[Action]:
         settled: list[Action] = []

@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,30 @@ from store.process import Process, describe, same_place, state_and_group
 from store.records import Action
 
 DIRECTORY = "running"
+_SWEPT_AFTER = 3600  # seconds
 
 
 def hold(directory: str, name: str) -> tuple[Path, int]:
     """A new lock file, locked, with a descriptor that children inherit."""
     folder = Path(directory) / DIRECTORY
     folder.mkdir(mode=0o700, exist_ok=True)
+    _sweep(folder)
     path = folder / f"{name}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.set_inheritable(descriptor, True)
     return path, descriptor
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed runners left behind; a new one is spared, since it may not be locked yet."""
+    before = time.time() - _SWEPT_AFTER
+    for each in folder.glob("*.lock"):
+        try:
+            if each.stat().st_mtime < before and not _lock_held(str(folder.parent), each.stem):
+                each.unlink()
+        except OSError:
+            continue
 
 
 def witness(pid: int, lock: str) -> dict[str, Any]:

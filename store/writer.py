@@ -34,15 +34,18 @@ class Writer:
         self._threshold = output_threshold
 
     def _append(self, attempt: Callable[[], tuple[Sequence[Draft], Sequence[Expect]]]) -> list[Record]:
-        """Append what ``attempt`` makes of the present state, and again if that changed meanwhile."""
+        """Append what ``attempt`` makes of the present state, and again if that changed meanwhile.
+
+        An attempt that notices the change by itself raises Stale.
+        """
 
         def write(fence: Fence, renew: bool) -> list[Record]:
             left = _TRIES
             while True:
-                drafts, expected = attempt()
-                if not drafts:
-                    return []
                 try:
+                    drafts, expected = attempt()
+                    if not drafts:
+                        return []
                     return self._backend.append(fence, drafts, expected, renew=renew)
                 except Stale:
                     left -= 1

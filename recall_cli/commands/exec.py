@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 from recall_cli.exits import WRITES
 from recall_cli.options import AgentArgument, Globals, Verbs
 from recall_cli.session import writing
-from recall_cli.spawn import Child, guard
+from recall_cli.spawn import KILL_GRACE, Child, guard
 from recall_cli.steps import could_not_start
 from recall_cli.values import duration
 from store import checks
@@ -24,6 +25,8 @@ from store.lease import DEFAULT_TTL_MS, check_ttl
 from store.text import check_agent, quoted
 
 app = Verbs()
+
+_GRACE_WHEN_LOST = KILL_GRACE + 2  # seconds: a recall run inside first ends its own command
 
 
 @app.verb("exec", exits=WRITES)
@@ -89,6 +92,9 @@ def exec_(
         here.out.message(f"SIGTERM: the command may go on for {at_term:g} s")
         return at_term
 
+    if os.getpid() == 1:
+        # The first process of a container is not ended by a signal that it does not handle.
+        signal.signal(signal.SIGTERM, _leave)
     with writing(here) as backend, _Place(briefing_file) as place:
         open_there = {} if briefing_fd is None else {briefing_fd: place.descriptor}
         child = Child(command, dict(os.environ), capture=False, descriptors=open_there, die_with_parent=True)
@@ -113,7 +119,7 @@ def exec_(
                     code, text = could_not_start(command, problem)
                     here.out.message(text)
                     raise typer.Exit(code)
-                ended = child.watch(on_term=on_term, stop=lambda: bool(lost))
+                ended = child.watch(on_term=on_term, stop=lambda: bool(lost), grace=_GRACE_WHEN_LOST)
                 if ended.status == 0 and run is None and not lost:
                     it.end_run(its_run)
             finally:
@@ -123,7 +129,12 @@ def exec_(
             call_off()
     if lost or not released:
         raise LeaseLost(agent=agent, epoch=lost[0] if lost else it.epoch, now="another's")
+    child.die_alike(ended)
     raise typer.Exit(ended.status)
+
+
+def _leave(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 class _Place:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +15,20 @@ import typer
 from recall_cli.exits import WRITES, Exit, exit_of
 from recall_cli.options import AgentOption, Globals, Verbs
 from recall_cli.session import reading, working
-from recall_cli.spawn import Child, Kept
-from recall_cli.steps import STDERR_LIMIT, Call, Outcome, close, exit_code, find_done, perform, replay, unlock
+from recall_cli.spawn import Child
+from recall_cli.steps import (
+    STDERR_LIMIT,
+    Call,
+    Outcome,
+    close,
+    exit_code,
+    find_done,
+    perform,
+    regaining,
+    replay,
+    unlock,
+)
+from recall_cli.streams import Kept
 from recall_cli.values import duration
 from store import checks
 from store.canonical import BLOB_LIMIT
@@ -130,6 +143,7 @@ def run(
             f"action {outcome.action.seq} stays {outcome.action.status}"
         )
         raise outcome.unrecorded
+    outcome.end_all()
     raise typer.Exit(outcome.code)
 
 
@@ -163,13 +177,15 @@ def _run(here: Globals, agent_id: str, directory: str, call: Call) -> Outcome:
                 return begun
             out, err = Kept(call.output_limit), Kept(STDERR_LIMIT)
             ended = child.watch(keep=(out, err) if call.capture else None, timeout=call.timeout)
+            end_all = partial(child.die_alike, ended)
             try:
-                return Outcome(exit_code(ended), close(agent, call, begun, ended, out, err))
+                action = regaining(take, agent, lambda it: close(it, call, begun, ended, out, err))
+                return Outcome(exit_code(ended), action, end_all=end_all)
             except RecallError as problem:
                 return Outcome(exit_code(ended), begun, unrecorded=problem)
         finally:
             child.cancel()
-            unlock(path, descriptor)
+            unlock(path, descriptor, running=child.running)
 
 
 def _class(here: Globals, agent: str, tool: str, given: str | None) -> str:

@@ -1,0 +1,69 @@
+"""A command's output on its way through: passed on at once, its beginning kept."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+from dataclasses import dataclass, field
+
+_CHUNK = 65536
+_ATOMIC = select.PIPE_BUF  # bytes that a pipe which is ready takes without blocking
+
+
+@dataclass
+class Kept:
+    """The beginning of a stream, up to a limit; the rest is counted."""
+
+    limit: int
+    data: bytearray = field(default_factory=bytearray)
+    left_out: int = 0
+
+    def add(self, chunk: bytes) -> None:
+        room = max(0, self.limit - len(self.data))
+        self.data += chunk[:room]
+        self.left_out += len(chunk) - min(room, len(chunk))
+
+
+class Stream:
+    """One stream of the command on its way to ours: never more of it in hand than one chunk."""
+
+    def __init__(self, source: int, target: int, kept: Kept) -> None:
+        self.source, self.target, self.kept = source, target, kept
+        self.pending = memoryview(b"")
+        self.ended = False
+        mode = os.fstat(target).st_mode
+        self._may_block = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(target)
+
+    def read(self) -> None:
+        chunk = os.read(self.source, _CHUNK)
+        self.kept.add(chunk)
+        self.pending = memoryview(chunk)
+        if not chunk:
+            self._close()
+
+    def write(self) -> None:
+        """Write what is taken without waiting, so that a slow reader keeps us from no signal and no time-out."""
+        try:
+            written = os.write(self.target, self.pending[:_ATOMIC] if self._may_block else self.pending)
+            self.pending = self.pending[written:]
+        except BlockingIOError:
+            return
+        except OSError:
+            # Nobody reads any more: let the command feel it, as it would without us.
+            self.kept.left_out = max(self.kept.left_out, 1)
+            self._close()
+
+    def _close(self) -> None:
+        self.pending, self.ended = memoryview(b""), True
+        os.close(self.source)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write everything, however long the reader takes."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:  # somebody made our stdout non-blocking
+            select.select([], [descriptor], [])
