@@ -120,6 +120,9 @@ def exec_(
                     here.out.message(text)
                     raise typer.Exit(code)
                 ended = child.watch(on_term=on_term, stop=lambda: bool(lost), grace=_GRACE_WHEN_LOST)
+                if ended.signal not in (0, signal.SIGINT, signal.SIGHUP):
+                    # Killed alone, a script leaves the step that was under way: it may end while there is a lease.
+                    child.end_group(0 if lost else at_term)
                 if ended.status == 0 and run is None and not lost:
                     it.end_run(its_run)
             finally:
