@@ -20,7 +20,7 @@ ROWS = [
     {"clock", "text", "canonical"},
     {"process", "records"},
     {"lease", "checks", "actions", "log", "running", "place", "briefing_text"},
-    {"backend", "briefing_sections"},
+    {"backend", "briefing_parts", "briefing_sections"},
     {"briefing", "audit", "keeper", "verify"},
     {"views", "transfer", "asides"},
     {"writer", "restore"},
