@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Moves every file of a git repository to the v2 API, one commit each, and mails one report at the end.
 #
-#   recall exec migrator -- examples/migrate/migrate.sh REPOSITORY
+#   recall exec migrator --run v2 -- examples/migrate/migrate.sh REPOSITORY
 #
-# Whatever kills it, start it again: what is done is not done twice. It needs SMTP_PORT (a mail server on
+# Whatever kills it, start it again: what is done is not done twice. --run gives the steps a name for ever;
+# without it, a start after one that ended well would be a new migration. It needs SMTP_PORT (a mail server on
 # 127.0.0.1) and MAILBOX (where that server keeps what it accepted: the resolver looks there).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

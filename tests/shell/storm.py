@@ -106,14 +106,15 @@ def place(root: Path, *, resolver: bool, slowness: float = 0.03) -> Iterator[Pla
 
 def start(at: Place) -> subprocess.Popen[bytes]:
     """The script as a person starts it."""
-    return subprocess.Popen(
-        [str(RECALL), "exec", AGENT, "--wait", "30s", "--", str(EXAMPLE / "migrate.sh"), str(at.repository)],
-        env=at.environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=(at.root / "log").open("ab"),
-        start_new_session=True,
-    )
+    with (at.root / "log").open("ab") as log:
+        return subprocess.Popen(
+            [RECALL, "exec", AGENT, "--run", "v2", "--wait", "30s", "--", EXAMPLE / "migrate.sh", at.repository],
+            env=at.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+        )
 
 
 def children(pid: int) -> list[int]:
@@ -168,69 +169,93 @@ def kill(pids: list[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def disturbed(at: Place, chance: random.Random, *, kills: int, mail_kills: int) -> Told:
-    """Run the example, killing it ``kills`` times in file steps and ``mail_kills`` times in the email, to its end."""
+@dataclass
+class Plan:
+    """The kills that are still to come.
+
+    Attributes:
+        files: in a step that migrates a file.
+        mail: in the email; what the files were too few for comes there too.
+        steps_left: of the script, about.
+    """
+
+    chance: random.Random
+    files: int
+    mail: int
+    steps_left: int = FILES
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        self._next()
+
+    def _next(self) -> None:
+        self.skip = self.chance.randint(0, max(0, self.steps_left // (self.files + 1) - 1))
+
+    def wants(self, mail: bool) -> bool:
+        """Whether the step whose command was just seen at work is to be killed."""
+        if mail:
+            return self.mail + self.files > 0
+        self.steps_left -= 1
+        self.skip -= 1
+        return self.files > 0 and self.skip < 0
+
+    def hit(self, mail: bool) -> None:
+        """It was, inside."""
+        if mail and self.mail:
+            self.mail -= 1
+        else:
+            self.files -= 1
+        self._next()
+
+
+def disturbed(at: Place, plan: Plan) -> Told:
+    """Run the example, killing it as planned and starting it again, to its end."""
     told = Told()
-    # After how many more steps the next kill comes: spread over the script.
-    todo = [False] * kills + [True] * mail_kills
     deadline = time.monotonic() + LIMIT
-    running: list[subprocess.Popen[bytes]] = []
+    process: subprocess.Popen[bytes] | None = None
     try:
         while True:
             assert time.monotonic() < deadline, f"it did not end: {(at.root / 'log').read_text()[-2000:]}"
             process = start(at)
-            running.append(process)
             told.starts += 1
-            code = _one_start(at, process, chance, todo, told)
+            code = _one_start(at, process, plan, told)
             if code == 0:
                 return told
             if code == 8:
                 _person(at, told)
     finally:
-        for each in running:
-            for pid in tree(each.pid).values() if each.poll() is None else ():
-                kill([pid])
-            each.kill()
-            each.wait()
+        if process is not None and process.poll() is None:
+            kill([*tree(process.pid).values()])
+            process.wait()
 
 
-def _one_start(at: Place, process: subprocess.Popen[bytes], chance: random.Random, todo: list[bool], told: Told) -> int:
-    seen = 0  # runners whose command was seen at work
+def _one_start(at: Place, process: subprocess.Popen[bytes], plan: Plan, told: Told) -> int:
     last_runner = 0
-    wanted = chance.randint(1, 1 + FILES // 3)
     while process.poll() is None:
         there = tree(process.pid)
-        mail = mailing(there)
         if "command" in there and there["runner"] != last_runner:
             last_runner = there["runner"]
-            seen += 1
-            files_left = todo.count(False)
-            if todo and ((mail and True in todo) or (not mail and files_left and seen >= wanted)):
-                time.sleep(chance.uniform(0, 0.25 if mail else 0.06))
-                kind = chance.choice(KINDS)
-                if _strike(at, process, kind, mail, told):
-                    todo.remove(mail)
-                seen, wanted = 0, chance.randint(1, 1 + FILES // 3)
+            mail = mailing(there)
+            if plan.wants(mail):
+                time.sleep(plan.chance.uniform(0, 0.25 if mail else 0.06))
+                _strike(at, process, plan, told)
         time.sleep(0.004)
     return process.returncode
 
 
-def _strike(at: Place, process: subprocess.Popen[bytes], kind: str, mail: bool, told: Told) -> bool:
-    """Kill; True if it hit inside a step of the wanted sort."""
+def _strike(at: Place, process: subprocess.Popen[bytes], plan: Plan, told: Told) -> None:
     there = tree(process.pid)
-    if kind != "all" and kind not in there:
-        return False
-    victims = list(there.values()) if kind == "all" else [there[kind]]
-    is_mail = mailing(there)
+    kind = plan.chance.choice(KINDS)
+    victims = [*there.values()] if kind == "all" else [there[kind]] if kind in there else []
+    mail = mailing(there)
     kill(victims)
-    open_now = [each for each in actions(at) if each.status == "started"]
-    # The command alone: its runner may have closed the action before we looked.
-    if open_now or kind == "command":
+    # The command alone: its runner may have closed the action before we look.
+    if victims and (kind == "command" or any(each.status == "started" for each in actions(at))):
         told.inside[kind] += 1
-        told.in_mail += is_mail
-        return is_mail == mail
-    told.outside[kind] += 1
-    return False
+        told.in_mail += mail
+        plan.hit(mail)
+    else:
+        told.outside[kind] += 1
 
 
 def _person(at: Place, told: Told) -> None:
@@ -278,7 +303,7 @@ def check(at: Place) -> None:
 def run(seed: int, root: Path, *, resolver: bool, kills: int = 3, mail_kills: int = 0) -> Told:
     """One disturbed run and its checks; without a resolver only the email may have waited for a person."""
     with place(root, resolver=resolver) as at:
-        told = disturbed(at, random.Random(seed), kills=kills, mail_kills=mail_kills)
+        told = disturbed(at, Plan(random.Random(seed), kills, mail_kills))
         check(at)
     assert told.inside.total() >= kills + mail_kills
     if resolver:
