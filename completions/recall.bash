@@ -210,8 +210,8 @@ _recall_at() {
             files= ;;
         'recall actions resolve')
             words=''
-            options='--agent -a --reason --by --result --error --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --result --error --class --tool --older-than --status --text --dir --backend'
+            options='--agent -a --reason --by --result --error --with --timeout --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --result --error --with --timeout --class --tool --older-than --status --text --dir --backend'
             files= ;;
         'recall actions amend')
             words=''

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from shutil import get_terminal_size
 from typing import Any
 
 from recall_cli.look import age_of, labelled, log_row
+from recall_cli.render import Column
 from store.clock import Instant
 from store.records import ACTION, Action, Record, plain
 from store.running import still_running
 from store.views import View
 
+STYLES = {"done": "green", "failed": "red", "unknown": "yellow", "started": "cyan", "abandoned": "dim"}
+_WIDE = 140  # columns of a terminal that has room for a key of 32 digits
 _AROUND = 3  # records of the log shown before and after
 
 
@@ -23,6 +27,30 @@ def as_row(agent: str, action: Action, directory: str) -> dict[str, Any]:
 
 def status_of(row: dict[str, Any]) -> str:
     return f"{row['status']} (still running as {row['still_running']})" if row["still_running"] else row["status"]
+
+
+def columns(terminal: bool) -> list[Column]:
+    """The columns of a list of actions."""
+    shown = [
+        Column("agent"),
+        Column("seq", right=True, keep=True),
+        Column("status", keep=True, style=lambda status: STYLES.get(status.split()[0], "")),
+        Column("class", keep=True),
+        Column("tool"),
+        Column("step"),
+        Column("age", keep=True),
+        Column("key", keep=True),
+        Column("args"),
+    ]
+    if terminal and get_terminal_size().columns < _WIDE:
+        shown = [column for column in shown if column.key != "key"]  # `actions show` has it
+    return shown
+
+
+def for_people(row: dict[str, Any], now: Instant) -> dict[str, Any]:
+    """What a row of ``as_row`` shows differently to a person."""
+    args = f"(in output {row['args_ref']})" if row["args_ref"] else row["args"]
+    return {"status": status_of(row), "age": age_of(row["started_at"], now), "args": args}
 
 
 def details(view: View, seq: int) -> dict[str, Any]:

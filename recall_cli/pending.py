@@ -13,6 +13,7 @@ from store.errors import NotFound, RecallError
 from store.records import ACTION, Action
 from store.views import View
 
+MOST_SEQ = 2**53
 _PAGE = 50
 
 

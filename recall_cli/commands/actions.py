@@ -4,37 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
 
-from recall_cli.actions_shown import as_row, details, shown, status_of
+from recall_cli.actions_shown import as_row, columns, details, for_people, shown
 from recall_cli.exits import READS, WRITES, Exit
-from recall_cli.look import (
-    AnyAgent,
-    Limit,
-    age_of,
-    check_limit,
-)
+from recall_cli.look import AnyAgent, Limit, check_limit
 from recall_cli.options import AgentOption, Choice, Globals, Noun
-from recall_cli.pending import Filter, every, pending
-from recall_cli.render import Column
+from recall_cli.pending import MOST_SEQ, Filter, every, pending
 from recall_cli.session import operate, operator, reading, require, viewing, write
 from recall_cli.values import duration, json_document
 from store import checks
 from store.actions import ActionEnd
 from store.agent import Agent
 from store.canonical import BLOB_LIMIT
-from store.clock import Instant
 from store.errors import InvalidInput, NeedsSettling
 from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES, Action, plain
 from store.text import check_agent, check_count, check_text, json_value, quoted
 
 app = Noun("The tool calls of an agent and what became of them.", default="list")
-
-STYLES = {"done": "green", "failed": "red", "unknown": "yellow", "started": "cyan", "abandoned": "dim"}
-_WIDE = 140  # columns of a terminal that has room for a key of 32 digits
 
 
 @app.verb("list", exits=(*READS, Exit.UNSETTLED))
@@ -99,33 +88,11 @@ def list_actions(
             for view, action in islice(found, most):
                 count += 1
                 row = as_row(view.agent, action, backend.directory)
-                yield row if here.out.structured else row | _for_people(row, now)
+                yield row if here.out.structured else row | for_people(row, now)
 
-        here.out.table(_columns(here.out.terminal), rows(), empty="no actions")
+        here.out.table(columns(here.out.terminal), rows(), empty="no actions")
     if fail_if_any and count:
         raise typer.Exit(Exit.UNSETTLED)
-
-
-def _columns(terminal: bool) -> list[Column]:
-    columns = [
-        Column("agent"),
-        Column("seq", right=True, keep=True),
-        Column("status", keep=True, style=lambda status: STYLES.get(status.split()[0], "")),
-        Column("class", keep=True),
-        Column("tool"),
-        Column("step"),
-        Column("age", keep=True),
-        Column("key", keep=True),
-        Column("args"),
-    ]
-    if terminal and get_terminal_size().columns < _WIDE:
-        columns = [column for column in columns if column.key != "key"]  # `actions show` has it
-    return columns
-
-
-def _for_people(row: dict[str, Any], now: Instant) -> dict[str, Any]:
-    args = f"(in output {row['args_ref']})" if row["args_ref"] else row["args"]
-    return {"status": status_of(row), "age": age_of(row["started_at"], now), "args": args}
 
 
 @app.verb("show", exits=READS)
@@ -144,7 +111,6 @@ def show(
 
 
 _ENDINGS = (*CLOSED_STATUSES, "unknown")
-_MANY = 2**53  # the largest seq
 
 
 @app.verb("begin", exits=(*WRITES, Exit.UNSETTLED))
@@ -209,7 +175,7 @@ def _args(here: Globals, given: str) -> Any:
     return json_document("--args", text, hint=_PLAIN) if text.lstrip()[:1] in ("{", "[") else text
 
 
-Seq = Annotated[int, typer.Argument(metavar="SEQ", min=1, max=_MANY, help="The action's number.")]
+Seq = Annotated[int, typer.Argument(metavar="SEQ", min=1, max=MOST_SEQ, help="The action's number.")]
 Result = Annotated[str | None, typer.Option("--result", metavar="TEXT", help="What came of it; - or @FILE reads it.")]
 Error = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="What went wrong; - or @FILE reads it.")]
 
@@ -242,7 +208,7 @@ def end(
     here.out.change(plain(action), f"action {seq} of {agent} is {action.status}", f"recall actions list {agent}")
 
 
-@app.verb("resolve", exits=WRITES)
+@app.verb("resolve", exits=(*WRITES, Exit.UNSETTLED))
 def resolve(
     ctx: typer.Context,
     words: Annotated[
@@ -256,6 +222,14 @@ def resolve(
     by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decided it [default: user@host].")] = None,
     result: Result = None,
     error: Error = None,
+    with_: Annotated[
+        str | None,
+        typer.Option("--with", metavar="CMD", help="Ask this command instead of giving a status: 0 happened, 1 not."),
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", help="How long CMD may take for each [default: 60s]."),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also one that may be running right now under a live lease.")
     ] = False,
@@ -284,30 +258,38 @@ def resolve(
     --all-pending, settle in bulk: it asks on a terminal, needs --yes
     elsewhere, and reports each. Without a status, on a terminal, it walks
     through what is pending and asks; without an agent, through that of all.
+
+    --with asks a command about each: the action is JSON on its stdin and in
+    its environment; exit 0: it happened, and stdout is the result; 1: it did
+    not, so it is abandoned; else it cannot tell, and the action stays open. A
+    command that is still running is not asked about. Exit 8 if any stays
+    open, else 6 if any was refused.
     """
     from recall_cli import resolving
 
     here = Globals.of(ctx)
     if agent:
         check_agent(agent)
-    seqs, outcome = _split(words or [])
+    seqs, outcome = resolving.split(words or [])
     longest = None if older_than is None else duration("--older-than", older_than)
     wanted = Filter(class_ or "", tool or "", longest, status or "", text or "")
     if wanted != Filter() and seqs:
         raise InvalidInput(field="SEQ", reason="cannot be combined with a filter", hint="use --all-pending instead")
-    if wanted != Filter() and outcome and not all_pending:
+    _check_with(with_, outcome, result, error, timeout)
+    settling = bool(outcome) or with_ is not None
+    if wanted != Filter() and settling and not all_pending:
         raise InvalidInput(field="--all-pending", reason="is needed with a filter")
     if all_pending and seqs:
         raise InvalidInput(field="--all-pending", reason="cannot be combined with SEQ", hint="give one of the two")
     if seqs and not agent:
         raise InvalidInput(field="--agent", reason="is needed with SEQ", hint="add -a AGENT, or set RECALL_AGENT")
     who = check_text("--by", operator() if by is None else by, limit=checks.NAME_LIMIT * 2, empty=False)
-    if not outcome:
+    if not settling:
         if dry_run or not here.out.interactive or here.out.structured:
             raise InvalidInput(
                 field="STATUS",
                 reason="is missing: done, failed or abandoned",
-                hint="for example: recall actions resolve -a AGENT 7 done --reason TEXT",
+                hint="for example: recall actions resolve -a AGENT 7 done --reason TEXT; or ask a command: --with CMD",
             )
         from recall_cli.walk import walk
 
@@ -315,6 +297,25 @@ def resolve(
         return
     if not seqs and not all_pending:
         raise InvalidInput(field="SEQ", reason="is missing", hint="give the actions' numbers, or --all-pending")
+    if with_ is not None:
+        from recall_cli import resolving_with
+
+        finding = "" if reason is None else here.values.read("--reason", reason)
+        check_text("--reason", finding, limit=checks.REASON_LIMIT, empty=reason is None)
+        resolving_with.resolve(
+            here,
+            agent,
+            seqs,
+            wanted,
+            with_,
+            timeout=timeout,
+            reason=finding,
+            by=who,
+            force=force,
+            dry_run=dry_run,
+            yes=yes,
+        )
+        return
     if reason is None:
         raise InvalidInput(field="--reason", reason="is needed: how the outcome is known")
     ending = _ending(here, outcome, result, error, reason, "--reason")
@@ -322,16 +323,18 @@ def resolve(
     resolving.resolve(here, agent, seqs, wanted, ending, by=who, force=force, dry_run=dry_run, yes=yes)
 
 
-def _split(words: list[str]) -> tuple[list[int], str]:
-    """The numbers and the outcome, "" for none."""
-    outcome = words[-1] if words and not words[-1].isdecimal() else ""
-    numbers = words[:-1] if outcome else words
-    if outcome and outcome not in CLOSED_STATUSES:
-        raise InvalidInput(field="STATUS", reason=f"must be done, failed or abandoned, not {quoted(outcome)}")
-    for word in numbers:
-        if not (word.isascii() and word.isdecimal() and len(word) <= 16 and 1 <= int(word) <= _MANY):
-            raise InvalidInput(field="SEQ", reason=f"{quoted(word)} is not an action's number")
-    return list(dict.fromkeys(int(word) for word in numbers)), outcome
+def _check_with(with_: str | None, outcome: str, result: str | None, error: str | None, timeout: str | None) -> None:
+    """Refuse what --with cannot be combined with, and what is nothing without it."""
+    if with_ is None:
+        if timeout is not None:
+            raise InvalidInput(field="--timeout", reason="is nothing without --with")
+        return
+    check_text("--with", with_, limit=checks.STATE_LIMIT, empty=False)
+    for name, given in (("STATUS", outcome), ("--result", result), ("--error", error)):
+        if given:
+            raise InvalidInput(
+                field="--with", reason=f"cannot be combined with {name}", hint="the command tells what became of it"
+            )
 
 
 def _ending(
