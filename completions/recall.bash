@@ -48,6 +48,7 @@ _recall_has() {
         'recall verify') return 0 ;;
         'recall export') return 0 ;;
         'recall import') return 0 ;;
+        'recall doctor') return 0 ;;
         'recall query') return 0 ;;
         'recall aside') return 0 ;;
         'recall aside list') return 0 ;;
@@ -63,7 +64,7 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import query aside demo completions help'
+            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import doctor query aside demo completions help'
             options='--version --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -209,8 +210,8 @@ _recall_at() {
             files= ;;
         'recall actions resolve')
             words=''
-            options='--agent -a --reason --by --result --error --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --result --error --class --tool --older-than --status --text --dir --backend'
+            options='--agent -a --reason --by --result --error --with --timeout --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --result --error --with --timeout --class --tool --older-than --status --text --dir --backend'
             files= ;;
         'recall actions amend')
             words=''
@@ -292,6 +293,11 @@ _recall_at() {
             options='--dry-run --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files=1 ;;
+        'recall doctor')
+            words=''
+            options='--deep --fix --dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend'
+            files= ;;
         'recall query')
             words=''
             options='--param -p --csv --tables --dir --backend --json --jsonl --no-color -h --help'
@@ -328,7 +334,7 @@ _recall_at() {
             valued='--dir --backend'
             files= ;;
         'recall help')
-            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import query aside demo completions help exit-codes'
+            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import doctor query aside demo completions help exit-codes'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend'
             files= ;;
@@ -369,7 +375,7 @@ _recall_value() {
         'recall outputs get --dir') files=1 ;;
         'recall outputs put --dir') files=1 ;;
         'recall actions --dir') files=1 ;;
-        'recall actions list --status') choices='started done failed abandoned unknown' ;;
+        'recall actions list --status') choices='started unknown done failed abandoned' ;;
         'recall actions list --class') choices='pure idempotent external' ;;
         'recall actions list --dir') files=1 ;;
         'recall actions show --dir') files=1 ;;
@@ -402,6 +408,7 @@ _recall_value() {
         'recall export -o') files=1 ;;
         'recall export --dir') files=1 ;;
         'recall import --dir') files=1 ;;
+        'recall doctor --dir') files=1 ;;
         'recall query --dir') files=1 ;;
         'recall aside --dir') files=1 ;;
         'recall aside list --dir') files=1 ;;

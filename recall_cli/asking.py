@@ -60,7 +60,11 @@ def ask(command: str, agent: str, action: Action, *, args: str, timeout: float =
             )
         except (OSError, ValueError):
             return None
-    told = _answer(process, time.monotonic() + timeout)
+    try:
+        told = _answer(process, time.monotonic() + timeout)
+    except BaseException:
+        _kill(process)  # in a session of its own, Ctrl-C did not reach it
+        raise
     if told is None:
         return None
     if process.returncode == 0:
@@ -93,10 +97,15 @@ def _answer(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
                     process.wait(_POLL)
             if time.monotonic() >= deadline:
                 break
+    _kill(process)
+    return None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a resolver and all that it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    return None
 
 
 def _text(data: bytes) -> str:

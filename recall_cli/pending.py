@@ -1,4 +1,4 @@
-"""Which open actions a command means."""
+"""Which actions a command means."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from recall_cli.look import every_lease
 from store.backend import Backend
 from store.clock import parse_rfc3339, to_datetime
 from store.errors import NotFound, RecallError
 from store.records import ACTION, Action
 from store.views import View
 
+MOST_SEQ = 2**53
 _PAGE = 50
 
 
@@ -20,7 +22,7 @@ class Filter:
     """What an action must be like; empty fields let everything through.
 
     Attributes:
-        older_than: seconds since it was started, or None.
+        older_than, newer_than: seconds since it was started, or None.
         text: anywhere in its tool, step, arguments or outcome, in any case.
     """
 
@@ -29,13 +31,22 @@ class Filter:
     older_than: float | None = None
     status: str = ""
     text: str = ""
+    step: str = ""
+    newer_than: float | None = None
 
     def lets(self, view: View, action: Action, now: datetime) -> bool:
         """Whether the action is one of those."""
-        exact = ((self.class_, action.class_), (self.tool, action.tool), (self.status, action.status))
+        exact = (
+            (self.class_, action.class_),
+            (self.tool, action.tool),
+            (self.status, action.status),
+            (self.step, action.step),
+        )
         if any(wanted and wanted != found for wanted, found in exact):
             return False
         if self.older_than is not None and age_of(action, now) < self.older_than:
+            return False
+        if self.newer_than is not None and age_of(action, now) > self.newer_than:
             return False
         if not self.text:
             return True
@@ -58,6 +69,14 @@ def pending(backend: Backend, agent: str, wanted: Filter) -> Iterator[tuple[View
         if len(page) < _PAGE:
             return
         after = (page[-1].agent, page[-1].seq)
+
+
+def every(backend: Backend, agent: str, wanted: Filter) -> Iterator[tuple[View, Action]]:
+    """Actions of an agent, or of all with "", by agent, the newest of each first."""
+    now = to_datetime(backend.clock.now().wall_us)
+    for name in [agent] if agent else (lease.agent for lease in every_lease(backend)):
+        view = View(backend, name)
+        yield from ((view, action) for action in view.actions() if wanted.lets(view, action, now))
 
 
 def age_of(action: Action, now: datetime) -> float:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import typer
 
 from recall_cli.exits import Exit
 from recall_cli.options import Globals
-from recall_cli.pending import Filter, pending
+from recall_cli.pending import MOST_SEQ, Filter, pending
 from recall_cli.session import reading, require, writing
-from store.access import beside
+from store.access import beside, may_be_acting
 from store.actions import ActionEnd, already_closed
 from store.agent import Agent
-from store.errors import ActionNotUnknown, BadRecord, Conflict, NotFound, RecallError, StillRunning
-from store.records import Action, plain
+from store.errors import ActionNotUnknown, BadRecord, Conflict, InvalidInput, NotFound, RecallError, StillRunning
+from store.records import CLOSED_STATUSES, Action, plain
 from store.running import still_running
 from store.text import quoted
 from store.views import View
 
+REFUSED = "refused"
 _SHOWN = 20  # of what is about to be settled, before the question
 
 Row = dict[str, Any]
@@ -43,14 +45,8 @@ def resolve(
     A single one that cannot be settled is refused; of several each is
     reported and the others are settled.
     """
-    rows: list[Row]
-    with reading(here) as backend:
-        if agent:
-            require(backend, agent)
-        if seqs:
-            rows = [_planned(View(backend, agent), seq, end, force) for seq in seqs]
-        else:
-            rows = [_plan(view, action, end, force) for view, action in pending(backend, agent, wanted)]
+    check = (lambda view, action: None) if force else perhaps_running
+    rows = plan(here, agent, seqs, wanted, f"would be {end.status}", check)
     if len(seqs) == 1 and rows[0]["problem"] is not None:
         raise rows[0]["problem"]
     if not rows:
@@ -58,14 +54,16 @@ def resolve(
         here.out.message("no pending action is like that; nothing was changed")
         return
     if not dry_run:
-        if len(seqs) != 1 and not _agreed(here, rows, end, yes):
+        count = sum(each["problem"] is None for each in rows)
+        question = f"settle {count:,} as {end.status}, because {quoted(end.resolution)}?"
+        if len(seqs) != 1 and not agreed(here, rows, question, yes):
             here.out.message("nothing was changed")
             return
         stopped = _settle(here, rows, end, by=by, force=force)
     refused = sum(each["problem"] is not None for each in rows)
     if len(seqs) == 1 and rows[0]["problem"] is not None:
         raise rows[0]["problem"]
-    here.out.lines([_public(each) for each in rows], _line)
+    here.out.lines([public(each) for each in rows], line)
     if dry_run:
         here.out.message(f"{len(rows) - refused} would be settled as {end.status}; nothing was changed")
     else:
@@ -77,20 +75,42 @@ def resolve(
         raise typer.Exit(Exit.CONFLICT)
 
 
-def _planned(view: View, seq: int, end: ActionEnd, force: bool) -> Row:
+def plan(
+    here: Globals,
+    agent: str,
+    seqs: list[int],
+    wanted: Filter,
+    outcome: str,
+    check: Callable[[View, Action], RecallError | None],
+) -> list[Row]:
+    """A row for each of the actions ``seqs`` of an agent, or else for each pending one that is ``wanted``.
+
+    Args:
+        outcome: what its row says of one that nothing speaks against.
+        check: what speaks against an open one, or None.
+    """
+    with reading(here) as backend:
+        if agent:
+            require(backend, agent)
+        if seqs:
+            view = View(backend, agent)
+            return [_planned(view, seq, outcome, check) for seq in seqs]
+        return [_row(view, action.seq, action, outcome, check) for view, action in pending(backend, agent, wanted)]
+
+
+def _planned(view: View, seq: int, outcome: str, check: Callable[[View, Action], RecallError | None]) -> Row:
     try:
-        return _plan(view, view.action(seq), end, force)
+        return _row(view, seq, view.action(seq), outcome, check)
     except (NotFound, BadRecord) as problem:
-        return _row(view.agent, seq, None, "refused", problem)
+        return {"agent_id": view.agent, "seq": seq, "action": None, "outcome": REFUSED, "problem": problem}
 
 
-def _plan(view: View, action: Action, end: ActionEnd, force: bool) -> Row:
-    problem: RecallError | None = None
-    if not action.open:
-        problem = already_closed(action)
-    elif not force:
-        problem = perhaps_running(view, action)
-    return _row(view.agent, action.seq, action, "refused" if problem else f"would be {end.status}", problem)
+def _row(
+    view: View, seq: int, action: Action, outcome: str, check: Callable[[View, Action], RecallError | None]
+) -> Row:
+    problem = check(view, action) if action.open else already_closed(action)
+    outcome = REFUSED if problem else outcome
+    return {"agent_id": view.agent, "seq": seq, "action": action, "outcome": outcome, "problem": problem}
 
 
 def perhaps_running(view: View, action: Action) -> RecallError | None:
@@ -101,14 +121,13 @@ def perhaps_running(view: View, action: Action) -> RecallError | None:
     lease = view.backend.lease(view.agent)
     if lease is None or action.status != "started" or action.incarnation != lease.incarnation:
         return None
-    return ActionNotUnknown(seq=action.seq, epoch=lease.epoch) if lease.live(view.backend.clock.now()) else None
+    if not may_be_acting(lease, view.backend.clock.now()):
+        return None
+    return ActionNotUnknown(seq=action.seq, epoch=lease.epoch)
 
 
-def _row(agent: str, seq: int, action: Action | None, outcome: str, problem: RecallError | None) -> Row:
-    return {"agent_id": agent, "seq": seq, "action": action, "outcome": outcome, "problem": problem}
-
-
-def _public(each: Row) -> Row:
+def public(each: Row) -> Row:
+    """A row as programs get it."""
     problem: RecallError | None = each["problem"]
     return {
         "agent_id": each["agent_id"],
@@ -120,20 +139,21 @@ def _public(each: Row) -> Row:
     }
 
 
-def _line(public: Any) -> str:
-    tool = f" ({public['action']['tool']})" if public["action"] else ""
-    why = f": {public['message']}" if public["message"] else ""
-    return f"{public['agent_id']} {public['seq']}{tool}: {public['outcome']}{why}"
+def line(row: Any) -> str:
+    """A public row for a person."""
+    tool = f" ({row['action']['tool']})" if row["action"] else ""
+    why = f": {row['message']}" if row["message"] else ""
+    return f"{row['agent_id']} {row['seq']}{tool}: {row['outcome']}{why}"
 
 
-def _agreed(here: Globals, rows: list[Row], end: ActionEnd, yes: bool) -> bool:
+def agreed(here: Globals, rows: list[Row], question: str, yes: bool) -> bool:
+    """Whether to go on with several; a person is shown them first."""
     if here.out.interactive and not yes:
         for each in rows[:_SHOWN]:
-            here.out.message(_line(_public(each)))
+            here.out.message(line(public(each)))
         if len(rows) > _SHOWN:
             here.out.message(f"… and {len(rows) - _SHOWN:,} more")
-    count = sum(each["problem"] is None for each in rows)
-    return here.out.confirm(f"settle {count:,} as {end.status}, because {quoted(end.resolution)}?", yes=yes)
+    return here.out.confirm(question, yes=yes)
 
 
 def _settle(here: Globals, rows: list[Row], end: ActionEnd, *, by: str, force: bool) -> RecallError | None:
@@ -148,20 +168,20 @@ def _settle(here: Globals, rows: list[Row], end: ActionEnd, *, by: str, force: b
 
             def work(it: Agent, of_agent: list[Row] = of_agent) -> None:
                 for each in of_agent:
-                    if each["outcome"] in (end.status, "refused"):
+                    if each["outcome"] in (end.status, REFUSED):
                         continue  # done before the lease changed hands
                     try:
                         each["action"] = it.resolve_action(each["seq"], end, by=by, force=force)
                         each["outcome"] = end.status
                     except (Conflict, NotFound, BadRecord, StillRunning) as problem:
-                        each["outcome"], each["problem"] = "refused", problem
+                        each["outcome"], each["problem"] = REFUSED, problem
 
             try:
                 beside(backend, agent, work, holder=holder)
             except RecallError as problem:
                 for each in todo:
-                    if each["outcome"] not in (end.status, "refused"):
-                        each["outcome"], each["problem"] = "refused", problem
+                    if each["outcome"] not in (end.status, REFUSED):
+                        each["outcome"], each["problem"] = REFUSED, problem
                 return problem
     return None
 
@@ -175,3 +195,19 @@ def settle_one(here: Globals, agent: str, seq: int, end: ActionEnd, *, by: str, 
             lambda it: it.resolve_action(seq, end, by=by, force=force),
             holder=f"operator:{os.getpid()}",
         )
+
+
+def split(words: list[str]) -> tuple[list[int], str]:
+    """The numbers and the outcome that were typed, "" for none.
+
+    Raises:
+        InvalidInput: a word is neither.
+    """
+    outcome = words[-1] if words and not words[-1].isdecimal() else ""
+    numbers = words[:-1] if outcome else words
+    if outcome and outcome not in CLOSED_STATUSES:
+        raise InvalidInput(field="STATUS", reason=f"must be done, failed or abandoned, not {quoted(outcome)}")
+    for word in numbers:
+        if not (word.isascii() and word.isdecimal() and len(word) <= 16 and 1 <= int(word) <= MOST_SEQ):
+            raise InvalidInput(field="SEQ", reason=f"{quoted(word)} is not an action's number")
+    return list(dict.fromkeys(int(word) for word in numbers)), outcome

@@ -97,8 +97,7 @@ def working(here: Globals, agent_id: str) -> Iterator[tuple[SqliteBackend, Calla
     """
     from store.access import exported
     from store.agent import Agent
-    from store.client import patiently
-    from store.keeper import Keeper
+    from store.keeper import Keeper, patiently
     from store.lease import DEFAULT_TTL_MS
 
     token = os.environ.get("RECALL_LEASE", "")

@@ -89,11 +89,14 @@ def _argument(field: str, value: str) -> str:
     return value
 
 
-def json_document(field: str, text: str) -> Any:
+def json_document(field: str, text: str, *, hint: str = "") -> Any:
     """The value of a JSON text; NaN and infinity, which are not JSON, are refused.
 
+    Args:
+        hint: what to do where it is not JSON.
+
     Raises:
-        InvalidInput: it is not JSON.
+        InvalidInput: it is not.
     """
     import json
 
@@ -104,7 +107,7 @@ def json_document(field: str, text: str) -> Any:
         return json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError as problem:
         where = f"line {problem.lineno}, column {problem.colno}"
-        raise InvalidInput(field=field, reason=f"is not JSON: {problem.msg.lower()} ({where})") from None
+        raise InvalidInput(field=field, reason=f"is not JSON: {problem.msg.lower()} ({where})", hint=hint) from None
     except ValueError:
         raise InvalidInput(field=field, reason="has a number with too many digits") from None
     except RecursionError:

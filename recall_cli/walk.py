@@ -115,7 +115,7 @@ def _show(out: Out, view: View, action: Action, now: datetime) -> None:
     for line in lines[1:_ARGS_LINES]:
         out.message("    " + line)
     if len(lines) > _ARGS_LINES:
-        out.message(f"    … {len(lines) - _ARGS_LINES:,} more lines: recall actions show {view.agent} {action.seq}")
+        out.message(f"    … {len(lines) - _ARGS_LINES:,} more lines: recall actions show -a {view.agent} {action.seq}")
     out.message(f"  key: {action.key}")
     if action.step:
         out.message(f"  step: {action.step}" + (f" of run {action.run}" if action.run else ""))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from store.backend import Branch
@@ -101,10 +102,11 @@ class Position:
     seqs: Mapping[str, int] = field(default_factory=dict)
 
 
-def body_of(line: bytes) -> tuple[dict[str, Any] | None, str]:
+@lru_cache(maxsize=4)  # each step of a check asks again for the line that it is at
+def body_of(line: bytes) -> tuple[Mapping[str, Any] | None, str]:
     """A line's fields and its body; None for a line that is not a JSON object with a body."""
     try:
-        fields = json.loads(line)
+        fields = json.loads(line.decode())
         body = fields["body"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None, ""
@@ -222,7 +224,7 @@ class Walk:
         self._remember()
         return reasons
 
-    def _line(self, row: Row, fields: dict[str, Any] | None, body: str) -> list[str]:
+    def _line(self, row: Row, fields: Mapping[str, Any] | None, body: str) -> list[str]:
         if fields is None:
             return ["its line is not a JSON object with a body"]
         reasons = [f"its line has {len(row.line):,} bytes"] if len(row.line) > LINE_LIMIT else []
@@ -303,7 +305,7 @@ def _misplaced(lsn: object, expected: int) -> str:
     return f"{gap} missing before it"
 
 
-def _differences(row: Row, fields: dict[str, Any]) -> list[str]:
+def _differences(row: Row, fields: Mapping[str, Any]) -> list[str]:
     """Why a row is not what its line says; nothing for a newer line with further fields."""
     reasons = []
     for name in ("agent", "at", "epoch", "key", "kind", "lsn"):

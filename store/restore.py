@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
@@ -102,7 +102,7 @@ class _Line:
         return _data(self, self.fields, name)
 
 
-def _text(line: _Line, fields: dict[str, Any], name: str) -> str:
+def _text(line: _Line, fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
         raise line.bad(f"{name} is missing or not text")
@@ -113,14 +113,14 @@ def _text(line: _Line, fields: dict[str, Any], name: str) -> str:
     return value
 
 
-def _count(line: _Line, fields: dict[str, Any], name: str) -> int:
+def _count(line: _Line, fields: Mapping[str, Any], name: str) -> int:
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
         raise line.bad(f"{name} is missing or not a whole number from 0 to {_MOST:,}")
     return value
 
 
-def _data(line: _Line, fields: dict[str, Any], name: str) -> bytes:
+def _data(line: _Line, fields: Mapping[str, Any], name: str) -> bytes:
     value = _text(line, fields, name)
     if not _HEX.fullmatch(value):
         raise line.bad(f"{name} is not hexadecimal")

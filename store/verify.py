@@ -131,6 +131,10 @@ class _Check:
         backend = self._backend
         with backend.reading():
             lease, branches = backend.lease(self._agent), backend.branches(self._agent)
+            odd = next((each for each in branches if not _readable(each)), None)
+            if odd is not None or (lease is not None and not _are_numbers(lease.epoch, lease.branch)):
+                yield self._problem("its lease or its table of branches cannot be read, so neither can its log")
+                return
             self._path = backend.path(self._agent)
         if lease is None:
             yield self._problem("it has rows but no lease, so that its epoch is lost")
@@ -265,6 +269,14 @@ class _Check:
             row.key if isinstance(row.key, str) else "",
             reason,
         )
+
+
+def _are_numbers(*values: object) -> bool:
+    return all(isinstance(each, int) for each in values)
+
+
+def _readable(branch: Branch) -> bool:
+    return _are_numbers(branch.number, branch.parent, branch.start) and isinstance(branch.start_hash, bytes)
 
 
 def _record(row: Row, body: str) -> Record:

@@ -36,7 +36,7 @@ from store.running import still_running
 from store.text import quoted
 
 if TYPE_CHECKING:
-    from store.briefing import BriefingParts
+    from store.briefing_parts import BriefingParts
 
 T = TypeVar("T")
 Read = Callable[[Record, FetchBlob | None], T]
@@ -46,6 +46,7 @@ SHOWN_NAMED = 200  # pointers that a briefing may choose from
 SHOWN_OUTPUTS = 50  # the newest outputs that it may choose from
 _PAGE = 50
 _LAST_SEQ = 2**62
+_LAST_NAME = "\U0010ffff"
 
 
 class View:
@@ -127,6 +128,13 @@ class View:
             raise NotFound(what="output", name=quoted(ref))
         return self.read(record, Output.read)
 
+    def content(self, ref: str) -> str:
+        """An output's text, for showing what refers to it: of one that is gone or damaged, words that say so."""
+        try:
+            return self.output(ref).content
+        except (NotFound, BadRecord) as problem:
+            return f"({problem.message})"
+
     # -- actions ------------------------------------------------------------------------
 
     def action(self, seq: int) -> Action:
@@ -180,7 +188,7 @@ class View:
 
     def parts(self, budget: int, viewer: str = "") -> BriefingParts:
         """What a briefing is made of, read at one moment and no more of it than ``budget`` tokens can show."""
-        from store.briefing import BriefingParts  # a listing has no use for the renderer
+        from store.briefing_parts import BriefingParts  # a listing has no use for the renderer
 
         backend, agent = self.backend, self.agent
         with backend.reading():
@@ -223,8 +231,9 @@ class View:
     def archived(self) -> Mapping[str, Any]:
         """Who archived the agent, and why: ``reason``, ``by``, ``at``; empty while it is not archived."""
         record = self.backend.newest(self.agent, LIFECYCLE, name=ARCHIVED, at=self.at)
-        body = record.fields() if record else {}
-        return {**body, "at": record.at} if record and body.get("event") == "archived" else {}
+        found = [record] if record else []
+        body = next(self.each(found, lambda each, fetch: {**each.fields(fetch), "at": each.at}), {})
+        return body if body.get("event") == "archived" else {}
 
     # -- every key ------------------------------------------------------------------------
 
@@ -235,9 +244,9 @@ class View:
             kind = found[0].kind
             yield kind
 
-    def newest_of(self, kind: str) -> Iterator[Record]:
-        """The newest record of every key of a kind, by seq and name, in force or not."""
-        after = (kind, -1, "")
+    def newest_of(self, kind: str, above: int = -1) -> Iterator[Record]:
+        """The newest record of every key of a kind, by seq and name, in force or not; above seq ``above``."""
+        after = (kind, above, _LAST_NAME if above >= 0 else "")
         while True:
             page = self.backend.keys(self.agent, after=after, limit=_PAGE)
             for record in page:

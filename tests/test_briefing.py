@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import time
+import sys
 from dataclasses import replace
 from datetime import datetime, timezone
+from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.briefing import DEFAULT_BUDGET, LEAST_BUDGET, BriefingParts, as_json, check_budget, render
+from store.briefing import as_json, render
+from store.briefing_parts import DEFAULT_BUDGET, LEAST_BUDGET, BriefingParts, check_budget
 from store.errors import InvalidInput
 from store.records import ROLES, Action, OutputRef, Pointer, Turn, WorkingState, tokens_of
 from store.text import cut, neutral, neutral_line
@@ -398,16 +400,22 @@ def test_thousands_of_small_things_hold_the_budget() -> None:
 def test_rendering_costs_what_it_shows() -> None:
     """A thousand times more history in the parts costs about the same at the same budget."""
 
-    def cost(turns: int) -> float:
+    def cost(turns: int) -> int:
         parts = replace(SEED, turns=tuple(Turn(s, "user", "w " * 500) for s in range(turns)), turns_total=turns)
-        best = 1.0
-        for _ in range(5):
-            start = time.perf_counter()
-            render(parts)
-            best = min(best, time.perf_counter() - start)
-        return best
+        calls = 0
 
-    assert cost(100_000) < 10 * cost(100)
+        def count(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event.endswith("call")
+
+        sys.setprofile(count)
+        try:
+            render(parts)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    assert cost(100_000) < 1.1 * cost(100)
 
 
 # -- that it cannot be forged -----------------------------------------------------------------

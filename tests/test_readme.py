@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 
@@ -27,7 +28,8 @@ def test_the_readme_shows_what_happens(section: str, tmp_path: Path) -> None:
     """Every block of a section is run in order, and the outputs are those of the README."""
     ((name, exchanges),) = readme.run(_only(section), readme.prepared(tmp_path), tmp_path)
     assert exchanges
-    assert readme.differences(name, exchanges) == []
+    found = readme.differences(name, exchanges)
+    assert not found, "make it true, or: python tools/readme.py --write\n\n" + "\n\n".join(found)
 
 
 def test_the_readme_has_blocks_for_shell_and_for_python() -> None:
@@ -70,3 +72,21 @@ def test_a_block_that_would_not_be_run_is_refused(tmp_path: Path) -> None:
     """A block in a language without a meaning here is an error, not an unrun example."""
     with pytest.raises(readme.Unrunnable):
         _told("## a\n```bash\necho unrun\n```\n", tmp_path)
+
+
+_DOCUMENTS = [readme.README, *sorted((readme.ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("document", _DOCUMENTS, ids=lambda path: path.name)
+def test_what_a_document_points_to_exists(document: Path) -> None:
+    """Links between the documents lead somewhere, and the source files that they name are there."""
+    text = document.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#:]+)[^):]*\)", text) if link]
+    assert [link for link in links if not (document.parent / link).exists()] == []
+    sources = [f"/{path.relative_to(readme.ROOT)}" for top in ("store", "recall_cli") for path in _python(top)]
+    named = re.findall(r"`([\w/]+\.py)`", text)
+    assert [name for name in named if not any(source.endswith(f"/{name}") for source in sources)] == []
+
+
+def _python(top: str) -> list[Path]:
+    return sorted((readme.ROOT / top).rglob("*.py"))

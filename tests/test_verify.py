@@ -103,6 +103,11 @@ LINK = "its hash does not follow from its line and the record before it"
         (sql("DELETE FROM leases"), "0", "no lease"),
         (sql("UPDATE branches SET start_hash = x'00'"), "lease:1", LINK),
         (sql("UPDATE branches SET lineage = 'zz'"), "0", "not 32 hexadecimal digits"),
+        (sql("UPDATE branches SET start = 'x'"), "0", "cannot be read"),
+        (sql("UPDATE leases SET epoch = 'x'"), "0", "cannot be read"),
+        (sql("UPDATE records SET lsn = 'x' WHERE lsn = 6"), "0", "its last lsn is 'x'"),
+        (sql("UPDATE records SET kind = x'00', name = x'ff', at = 7 WHERE lsn = 6"), "turn:2", "but its line says"),
+        (sql("UPDATE heads SET kind = x'00', lsn = 'x' WHERE lsn = 6"), "turn:2", "does not know of it"),
         (sql("UPDATE branches SET parent = 1"), "0", "goes on from lsn 0 of branch 1, which is not there"),
     ],
 )

@@ -207,7 +207,7 @@ _VARIABLE = re.compile(
     r"|(?P<holder>\b[\w.-]+:\d+:[0-9a-f]{8}\b)"
     r"|(?P<hash>\b[0-9a-f]{64}\b)"
     r"|(?P<id>\b[0-9a-f]{32}\b)"
-    r"|(?P<duration>\b\d+(?:\.\d+)? ?(?:ms|s)\b)"
+    r"|(?P<duration>\b\d+(?:\.\d+)? ?(?:ms|s|m|min)\b)"
     r"|(?P<size>\b[\d,]+ bytes\b)"
     r"|(?P<pid>(?<=process )\d+|(?<=pid )\d+|(?<=kill -9 )\d+|(?<=operator:)\d+)"
 )

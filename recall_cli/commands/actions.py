@@ -3,66 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from enum import Enum
 from itertools import islice
-from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
 
+from recall_cli.actions_shown import as_row, columns, details, for_people, shown
 from recall_cli.exits import READS, WRITES, Exit
-from recall_cli.look import (
-    AnyAgent,
-    Limit,
-    age_of,
-    check_limit,
-    every_lease,
-    labelled,
-    log_row,
-    seconds_since,
-)
+from recall_cli.look import AnyAgent, Limit, check_limit
 from recall_cli.options import AgentOption, Choice, Globals, Noun
-from recall_cli.pending import Filter
-from recall_cli.render import Column
+from recall_cli.pending import MOST_SEQ, Filter, every, pending
 from recall_cli.session import operate, operator, reading, require, viewing, write
 from recall_cli.values import duration, json_document
 from store import checks
 from store.actions import ActionEnd
 from store.agent import Agent
-from store.backend import Backend
 from store.canonical import BLOB_LIMIT
-from store.clock import Instant
 from store.errors import InvalidInput, NeedsSettling
-from store.records import ACTION, CLASSES, CLOSED_STATUSES, OPEN_STATUSES, Action, Record, plain
-from store.running import still_running
+from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES, Action, plain
 from store.text import check_agent, check_count, check_text, json_value, quoted
-from store.views import View
 
-app = Noun("List, show, begin, end and settle actions.", default="list")
-
-STYLES = {"done": "green", "failed": "red", "unknown": "yellow", "started": "cyan", "abandoned": "dim"}
-_AROUND = 3  # records of the log shown before and after
-_PAGE = 50
-_WIDE = 140  # columns of a terminal that has room for a key of 32 digits
-
-
-class Status(str, Enum):
-    """How far an action is."""
-
-    started = "started"
-    done = "done"
-    failed = "failed"
-    abandoned = "abandoned"
-    unknown = "unknown"
-
-
-class Class(str, Enum):
-    """What running an action again would do."""
-
-    pure = "pure"
-    idempotent = "idempotent"
-    external = "external"
+app = Noun("The tool calls of an agent and what became of them.", default="list")
 
 
 @app.verb("list", exits=(*READS, Exit.UNSETTLED))
@@ -72,9 +33,13 @@ def list_actions(
     all_agents: Annotated[
         bool, typer.Option("--all-agents", help="Of every agent, whatever RECALL_AGENT says.")
     ] = False,
-    pending: Annotated[bool, typer.Option("--pending", help="Only open ones: started or unknown.")] = False,
-    status: Annotated[Status | None, typer.Option("--status", help="Only in this status.")] = None,
-    class_: Annotated[Class | None, typer.Option("--class", help="Only of this class.")] = None,
+    only_pending: Annotated[bool, typer.Option("--pending", help="Only open ones: started or unknown.")] = False,
+    status: Annotated[
+        str | None, typer.Option("--status", click_type=Choice(STATUSES), help="Only in this status.")
+    ] = None,
+    class_: Annotated[
+        str | None, typer.Option("--class", click_type=Choice(CLASSES), help="Only of this class.")
+    ] = None,
     tool: Annotated[str, typer.Option("--tool", metavar="TOOL", help="Only calls of this tool.")] = "",
     step: Annotated[str, typer.Option("--step", metavar="NAME", help="Only attempts of this step.")] = "",
     older_than: Annotated[
@@ -84,7 +49,8 @@ def list_actions(
         str, typer.Option("--newer-than", metavar="DURATION", help="Started at most so long ago.")
     ] = "",
     text: Annotated[
-        str, typer.Option("--text", metavar="TEXT", help="Only with TEXT in arguments, result, error or resolution.")
+        str,
+        typer.Option("--text", metavar="TEXT", help="Only with TEXT in tool, step, arguments or outcome."),
     ] = "",
     limit: Limit = None,
     fail_if_any: Annotated[
@@ -96,93 +62,37 @@ def list_actions(
     Newest first within an agent; open ones (--pending) oldest first.
     """
     here = Globals.of(ctx)
-    least = duration("--older-than", older_than) if older_than else None
-    most = duration("--newer-than", newer_than) if newer_than else None
-    rows_at_most = check_limit(limit)
+    wanted = Filter(
+        class_=class_ or "",
+        tool=tool,
+        status=status or "",
+        step=step,
+        text=text,
+        older_than=duration("--older-than", older_than) if older_than else None,
+        newer_than=duration("--newer-than", newer_than) if newer_than else None,
+    )
+    most = check_limit(limit)
     agent = "" if all_agents else agent
     if agent:
         check_agent(agent)
     count = 0
 
-    def fits(action: Action, now: Instant) -> bool:
-        age = seconds_since(action.started_at, now)
-        return (
-            (status is None or action.status == status.value)
-            and (class_ is None or action.class_ == class_.value)
-            and tool in ("", action.tool)
-            and step in ("", action.step)
-            and (least is None or (age is not None and age >= least))
-            and (most is None or (age is not None and age <= most))
-            and (
-                not text or any(text in each for each in (action.args, action.result, action.error, action.resolution))
-            )
-        )
-
     with reading(here) as backend:
         if agent:
             require(backend, agent)
         now = backend.clock.now()
-        is_open = pending or (status is not None and status.value in OPEN_STATUSES)
-        found = _open(backend, agent) if is_open else _all(backend, agent)
+        found = (pending if only_pending or status in OPEN_STATUSES else every)(backend, agent, wanted)
 
         def rows() -> Iterator[dict[str, Any]]:
             nonlocal count
-            fitting = ((each, action) for each, action in found if fits(action, now))
-            for count, (each, action) in enumerate(islice(fitting, rows_at_most), 1):  # noqa: B007 (counted for the exit)
-                row = as_row(each, action, str(here.directory))
-                yield row if here.out.structured else row | _for_people(row, now)
+            for view, action in islice(found, most):
+                count += 1
+                row = as_row(view.agent, action, backend.directory)
+                yield row if here.out.structured else row | for_people(row, now)
 
-        here.out.table(_columns(here.out.terminal), rows(), empty="no actions")
+        here.out.table(columns(here.out.terminal), rows(), empty="no actions")
     if fail_if_any and count:
         raise typer.Exit(Exit.UNSETTLED)
-
-
-def _columns(terminal: bool) -> list[Column]:
-    columns = [
-        Column("agent"),
-        Column("seq", right=True, keep=True),
-        Column("status", keep=True, style=lambda status: STYLES.get(status.split()[0], "")),
-        Column("class", keep=True),
-        Column("tool"),
-        Column("step"),
-        Column("age", keep=True),
-        Column("key", keep=True),
-        Column("args"),
-    ]
-    if terminal and get_terminal_size().columns < _WIDE:
-        columns = [column for column in columns if column.key != "key"]  # `actions show` has it
-    return columns
-
-
-def as_row(agent: str, action: Action, directory: str) -> dict[str, Any]:
-    """An action for programs. Its owner's incarnation, half of a fencing token, stays out."""
-    running = still_running(directory, action)
-    return {"agent": agent, **plain(action, without=("incarnation",)), "still_running": running or None}
-
-
-def _for_people(row: dict[str, Any], now: Instant) -> dict[str, Any]:
-    args = f"(in output {row['args_ref']})" if row["args_ref"] else row["args"]
-    return {"status": _status(row), "age": age_of(row["started_at"], now), "args": args}
-
-
-def _status(row: dict[str, Any]) -> str:
-    return f"{row['status']} (still running as {row['still_running']})" if row["still_running"] else row["status"]
-
-
-def _all(backend: Backend, agent: str) -> Iterator[tuple[str, Action]]:
-    for name in [agent] if agent else (lease.agent for lease in every_lease(backend)):
-        yield from ((name, action) for action in View(backend, name).actions())
-
-
-def _open(backend: Backend, agent: str) -> Iterator[tuple[str, Action]]:
-    after = (agent, 0)
-    while True:
-        page = backend.in_force(agent or None, ACTION, limit=_PAGE, after=after)
-        for record in page:
-            yield from ((record.agent, each) for each in View(backend, record.agent).each([record], Action.read))
-        if len(page) < _PAGE:
-            return
-        after = (page[-1].agent, page[-1].seq)
 
 
 @app.verb("show", exits=READS)
@@ -197,76 +107,10 @@ def show(
     with viewing(here, agent) as view:
         found = details(view, seq)
         now = view.backend.clock.now()
-    here.out.document(found, lambda: _shown(found, now))
-
-
-def details(view: View, seq: int) -> dict[str, Any]:
-    """All that the store knows of an action. Raises NotFound."""
-    action = view.action(seq)
-    whole = replace(
-        action,
-        args=view.output(action.args_ref).content if action.args_ref else action.args,
-        result=view.output(action.result_ref).content if action.result_ref else action.result,
-    )
-    records = view.backend.history(view.agent, ACTION, seq=seq)
-    return {
-        **as_row(view.agent, whole, view.backend.directory),
-        "versions": [_version(record, view) for record in records],
-        "around": [log_row(record) for record in _around(view, records)],
-    }
-
-
-def _version(record: Record, view: View) -> dict[str, Any]:
-    at = next(view.each([record], Action.read, blobs=False), None)
-    values = {} if at is None else {name: getattr(at, name) for name in ("status", "resolution", "by", "error")}
-    return {"lsn": record.lsn, "at": record.at, "epoch": record.epoch, **values}
-
-
-def _around(view: View, records: list[Record]) -> list[Record]:
-    """A few records before and after the action's first record and its newest."""
-    found: dict[int, Record] = {}
-    for lsn in {records[0].lsn, records[-1].lsn} if records else set[int]():
-        first = max(0, lsn - _AROUND - 1)
-        found |= {each.lsn: each for each in view.backend.log(view.agent, after=first, limit=lsn + _AROUND - first)}
-    return [found[lsn] for lsn in sorted(found)]
-
-
-def _shown(found: dict[str, Any], now: Instant) -> Iterator[str]:
-    own = {version["lsn"] for version in found["versions"]}
-    yield from labelled(
-        (
-            ("action", f"{found['seq']} of {found['agent']}"),
-            ("status", _status(found)),
-            ("tool", found["tool"]),
-            ("class", found["class"]),
-            ("key", found["key"]),
-            ("step", found["step"]),
-            ("run", found["run"]),
-            ("retry of", found["retry_of"] or None),
-            ("epoch", found["epoch"]),
-            ("started", f"{found['started_at']} ({age_of(found['started_at'], now)} ago)"),
-            ("ended", found["ended_at"]),
-            ("resolution", found["resolution"]),
-            ("by", found["by"]),
-            ("error", found["error"]),
-            ("args", found["args"]),
-            ("result", found["result"]),
-            ("notes", found["notes"]),
-        )
-    )
-    yield "versions:"
-    for version in found["versions"]:
-        said = ", ".join(str(version[name]) for name in ("status", "resolution", "error") if version.get(name))
-        by = f" by {version['by']}" if version.get("by") else ""
-        yield f"  lsn {version['lsn']}  {version['at']}  epoch {version['epoch']}  {' '.join(said.split())}{by}"
-    yield "log:"
-    for near in found["around"]:
-        mark = ">" if near["lsn"] in own else " "
-        yield f"{mark} {near['lsn']:>6}  {near['at']}  {near['key']}  {near['summary']}"
+    here.out.document(found, lambda: shown(found, now))
 
 
 _ENDINGS = (*CLOSED_STATUSES, "unknown")
-_MANY = 2**53  # the largest seq
 
 
 @app.verb("begin", exits=(*WRITES, Exit.UNSETTLED))
@@ -323,12 +167,15 @@ def begin(
     here.out.change(plain(action), text, then, data=f"{action.seq}\t{action.key}\t{action.status}")
 
 
+_PLAIN = "arguments that start with { or [ must be JSON; as plain text, put a word before them"
+
+
 def _args(here: Globals, given: str) -> Any:
     text = here.values.read("--args", given)
-    return json_document("--args", text) if text.lstrip()[:1] in ("{", "[") else text
+    return json_document("--args", text, hint=_PLAIN) if text.lstrip()[:1] in ("{", "[") else text
 
 
-Seq = Annotated[int, typer.Argument(metavar="SEQ", min=1, max=_MANY, help="The action's number.")]
+Seq = Annotated[int, typer.Argument(metavar="SEQ", min=1, max=MOST_SEQ, help="The action's number.")]
 Result = Annotated[str | None, typer.Option("--result", metavar="TEXT", help="What came of it; - or @FILE reads it.")]
 Error = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="What went wrong; - or @FILE reads it.")]
 
@@ -361,7 +208,7 @@ def end(
     here.out.change(plain(action), f"action {seq} of {agent} is {action.status}", f"recall actions list {agent}")
 
 
-@app.verb("resolve", exits=WRITES)
+@app.verb("resolve", exits=(*WRITES, Exit.UNSETTLED))
 def resolve(
     ctx: typer.Context,
     words: Annotated[
@@ -375,6 +222,14 @@ def resolve(
     by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decided it [default: user@host].")] = None,
     result: Result = None,
     error: Error = None,
+    with_: Annotated[
+        str | None,
+        typer.Option("--with", metavar="CMD", help="Ask this command instead of giving a status: 0 happened, 1 not."),
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", help="How long CMD may take for each [default: 60s]."),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also one that may be running right now under a live lease.")
     ] = False,
@@ -403,30 +258,38 @@ def resolve(
     --all-pending, settle in bulk: it asks on a terminal, needs --yes
     elsewhere, and reports each. Without a status, on a terminal, it walks
     through what is pending and asks; without an agent, through that of all.
+
+    --with asks a command about each: the action is JSON on its stdin and in
+    its environment; exit 0: it happened, and stdout is the result; 1: it did
+    not, so it is abandoned; else it cannot tell, and the action stays open. A
+    command that is still running is not asked about. Exit 8 if any stays
+    open, else 6 if any was refused.
     """
     from recall_cli import resolving
 
     here = Globals.of(ctx)
     if agent:
         check_agent(agent)
-    seqs, outcome = _split(words or [])
+    seqs, outcome = resolving.split(words or [])
     longest = None if older_than is None else duration("--older-than", older_than)
     wanted = Filter(class_ or "", tool or "", longest, status or "", text or "")
     if wanted != Filter() and seqs:
         raise InvalidInput(field="SEQ", reason="cannot be combined with a filter", hint="use --all-pending instead")
-    if wanted != Filter() and outcome and not all_pending:
+    _check_with(with_, outcome, result, error, timeout)
+    settling = bool(outcome) or with_ is not None
+    if wanted != Filter() and settling and not all_pending:
         raise InvalidInput(field="--all-pending", reason="is needed with a filter")
     if all_pending and seqs:
         raise InvalidInput(field="--all-pending", reason="cannot be combined with SEQ", hint="give one of the two")
     if seqs and not agent:
         raise InvalidInput(field="--agent", reason="is needed with SEQ", hint="add -a AGENT, or set RECALL_AGENT")
     who = check_text("--by", operator() if by is None else by, limit=checks.NAME_LIMIT * 2, empty=False)
-    if not outcome:
+    if not settling:
         if dry_run or not here.out.interactive or here.out.structured:
             raise InvalidInput(
                 field="STATUS",
                 reason="is missing: done, failed or abandoned",
-                hint="for example: recall actions resolve -a AGENT 7 done --reason TEXT",
+                hint="for example: recall actions resolve -a AGENT 7 done --reason TEXT; or ask a command: --with CMD",
             )
         from recall_cli.walk import walk
 
@@ -434,6 +297,25 @@ def resolve(
         return
     if not seqs and not all_pending:
         raise InvalidInput(field="SEQ", reason="is missing", hint="give the actions' numbers, or --all-pending")
+    if with_ is not None:
+        from recall_cli import resolving_with
+
+        finding = "" if reason is None else here.values.read("--reason", reason)
+        check_text("--reason", finding, limit=checks.REASON_LIMIT, empty=reason is None)
+        resolving_with.resolve(
+            here,
+            agent,
+            seqs,
+            wanted,
+            with_,
+            timeout=timeout,
+            reason=finding,
+            by=who,
+            force=force,
+            dry_run=dry_run,
+            yes=yes,
+        )
+        return
     if reason is None:
         raise InvalidInput(field="--reason", reason="is needed: how the outcome is known")
     ending = _ending(here, outcome, result, error, reason, "--reason")
@@ -441,16 +323,18 @@ def resolve(
     resolving.resolve(here, agent, seqs, wanted, ending, by=who, force=force, dry_run=dry_run, yes=yes)
 
 
-def _split(words: list[str]) -> tuple[list[int], str]:
-    """The numbers and the outcome, "" for none."""
-    outcome = words[-1] if words and not words[-1].isdecimal() else ""
-    numbers = words[:-1] if outcome else words
-    if outcome and outcome not in CLOSED_STATUSES:
-        raise InvalidInput(field="STATUS", reason=f"must be done, failed or abandoned, not {quoted(outcome)}")
-    for word in numbers:
-        if not (word.isascii() and word.isdecimal() and len(word) <= 16 and 1 <= int(word) <= _MANY):
-            raise InvalidInput(field="SEQ", reason=f"{quoted(word)} is not an action's number")
-    return list(dict.fromkeys(int(word) for word in numbers)), outcome
+def _check_with(with_: str | None, outcome: str, result: str | None, error: str | None, timeout: str | None) -> None:
+    """Refuse what --with cannot be combined with, and what is nothing without it."""
+    if with_ is None:
+        if timeout is not None:
+            raise InvalidInput(field="--timeout", reason="is nothing without --with")
+        return
+    check_text("--with", with_, limit=checks.STATE_LIMIT, empty=False)
+    for name, given in (("STATUS", outcome), ("--result", result), ("--error", error)):
+        if given:
+            raise InvalidInput(
+                field="--with", reason=f"cannot be combined with {name}", hint="the command tells what became of it"
+            )
 
 
 def _ending(
@@ -480,7 +364,9 @@ def amend(
     here = Globals.of(ctx)
     note = check_text("--note", here.values.read("--note", note), limit=checks.NOTE_LIMIT, empty=False)
     action = operate(here, agent, lambda it: it.amend_action(seq, note))
-    here.out.change(plain(action), f"a note is added to action {seq} of {agent}", f"recall actions show {agent} {seq}")
+    here.out.change(
+        plain(action), f"a note is added to action {seq} of {agent}", f"recall actions show -a {agent} {seq}"
+    )
 
 
 @app.verb("retry", exits=WRITES)

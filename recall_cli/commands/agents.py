@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Iterator
-from enum import Enum
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Annotated, Any
@@ -23,39 +21,29 @@ from recall_cli.look import (
     lease_state,
     seconds_since,
 )
-from recall_cli.options import AgentArgument, AgentOption, Globals, Noun
+from recall_cli.options import AgentArgument, AgentOption, Choice, Globals, Noun
 from recall_cli.render import Column
-from recall_cli.session import reading, require, viewing, writing
+from recall_cli.session import operator, reading, require, viewing, writing
 from recall_cli.values import duration
 from store.backend import Backend
 from store.backends.sqlite import files
 from store.clock import Instant, rfc3339
 from store.lease import Lease
-from store.process import host_name
 from store.records import ACTION
 from store.text import check_agent
 from store.views import View
 
 app = Noun("List agents, show one, archive it.", default="list")
 
+STATES = ("live", "lapsed", "dead", "released", "archived")
 STYLES = {"live": "green", "dead": "red", "lapsed": "yellow", "archived": "dim"}
-
-
-class Status(str, Enum):
-    """What an agent's lease says, or that the agent was ended."""
-
-    live = "live"
-    lapsed = "lapsed"
-    dead = "dead"
-    released = "released"
-    archived = "archived"
 
 
 @app.verb("list", exits=READS)
 def list_agents(
     ctx: typer.Context,
     match: Annotated[str, typer.Option("--match", metavar="TEXT", help="Whose id has TEXT, or fits a pattern.")] = "",
-    status: Annotated[Status | None, typer.Option("--status", help="In this state.")] = None,
+    status: Annotated[str | None, typer.Option("--status", click_type=Choice(STATES), help="In this state.")] = None,
     older_than: Annotated[
         str, typer.Option("--older-than", metavar="DURATION", help="Whose last record is at least so old: 30m, 2d.")
     ] = "",
@@ -72,7 +60,7 @@ def list_agents(
     with reading(here) as backend:
         now = backend.clock.now()
         rows = (_row(backend, lease, now) for lease in every_lease(backend) if _fits(lease.agent, match))
-        rows = (row for row in rows if status is None or row["state"] == status.value)
+        rows = (row for row in rows if status in (None, row["state"]))
         rows = (row for row in rows if not least or (seconds_since(row["last_at"], now) or 0) >= least)
         shown_age = (lambda at: age_of(at, now)) if here.out.terminal else None
         columns = [
@@ -213,7 +201,7 @@ def _end(here: Globals, agent: str, reason: str, by: str, *, back: bool) -> None
     from store.access import once
 
     check_agent(agent)
-    reason, by = here.values.read("--reason", reason), by or f"{getpass.getuser()}@{host_name()}"
+    reason, by = here.values.read("--reason", reason), by or operator()
     with reading(here) as backend:  # a wrong name must not make an agent
         require(backend, agent)
     with writing(here) as backend:

@@ -17,7 +17,7 @@ from recall_cli.steps import could_not_start
 from recall_cli.values import duration
 from store import checks
 from store.agent import Agent, is_own_run
-from store.briefing import DEFAULT_BUDGET, check_budget
+from store.briefing_parts import DEFAULT_BUDGET, check_budget
 from store.client import check_holder, take
 from store.errors import InvalidInput, LeaseLost, Unavailable
 from store.keeper import Event, Keeper

@@ -18,7 +18,7 @@ from store.errors import InvalidInput, NotFound
 from store.records import plain
 from store.text import quoted
 
-app = Noun("List, get and put outputs.", default="list")
+app = Noun("Large texts kept whole under a ref.", default="list")
 
 
 @app.verb("list", exits=READS)
@@ -27,7 +27,7 @@ def list_outputs(
     agent: AgentArgument,
     tool: Annotated[str, typer.Option("--tool", metavar="TOOL", help="Only of this tool.")] = "",
     text: Annotated[
-        str, typer.Option("--text", metavar="TEXT", help="Only those with TEXT in ref, tool or summary.")
+        str, typer.Option("--text", metavar="TEXT", help="Only those with TEXT in ref, tool or summary, in any case.")
     ] = "",
     limit: Limit = None,
 ) -> None:
@@ -46,7 +46,8 @@ def list_outputs(
         shown = (
             each
             for each in outputs
-            if tool in ("", each.tool) and any(text in field for field in (each.ref, each.tool, each.summary))
+            if tool in ("", each.tool)
+            and any(text.casefold() in field.casefold() for field in (each.ref, each.tool, each.summary))
         )
         rows = ({"agent": agent, **plain(each)} for each in islice(shown, most))
         here.out.table(columns, rows, empty="no outputs")
@@ -113,4 +114,4 @@ def put(
     checks.check_output(content, tool, summary, ref)
     kept = write(here, agent, lambda it: it.store_output(content, tool, summary, ref, replace=replace))
     text = f"output {kept.ref} of {agent} is kept (about {kept.tokens:,} tokens)"
-    here.out.change(plain(kept), text, f"recall outputs get {agent} {kept.ref}", data=kept.ref)
+    here.out.change(plain(kept), text, f"recall outputs get -a {agent} {kept.ref}", data=kept.ref)

@@ -17,7 +17,7 @@ from store.errors import InvalidInput
 from store.records import POINTER, POINTER_TYPES, Pointer, plain
 from store.text import quoted
 
-app = Noun("List, set and remove pointers.", default="list")
+app = Noun("Where the pieces of an agent's work live.", default="list")
 
 
 @app.verb("list", exits=READS)

@@ -20,7 +20,7 @@ from store.records import STATE_FIELDS, STATE_LISTS, WorkingState, plain
 from store.text import check_count, neutral_line, plain_breaks
 from store.views import View
 
-app = Noun("Show, compare and set the working state.", default="show")
+app = Noun("The working state: an agent's note to its next instance.", default="show")
 
 _COMPARED = (*STATE_FIELDS, "last_milestone")
 _MOST_LINES = 4000  # above this, a comparison by line takes too long to be worth it

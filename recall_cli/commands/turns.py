@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from enum import Enum
 from itertools import islice, takewhile
 from typing import Annotated, Any
 
@@ -16,22 +15,13 @@ from recall_cli.options import AgentArgument, AgentOption, Choice, Globals, Noun
 from recall_cli.render import Column
 from recall_cli.session import viewing, write
 from store import checks
-from store.records import ROLES, Turn, plain
+from store.records import ROLES, TURN, Turn, plain
 from store.text import check_count, cut
 from store.views import View
 
-app = Noun("List, show and add turns.", default="list")
+app = Noun("The messages of an agent, verbatim.", default="list")
 
 _SHOWN_BYTES = 600  # of one turn on a terminal, unless --full
-
-
-class Role(str, Enum):
-    """Who speaks in a turn."""
-
-    system = "system"
-    user = "user"
-    assistant = "assistant"
-    tool = "tool"
 
 
 @app.verb("list", exits=READS)
@@ -44,8 +34,10 @@ def list_turns(
     since: Annotated[
         str, typer.Option("--since", metavar="TIME", help="Only from this time on, or so long ago: 2h.")
     ] = "",
-    role: Annotated[Role | None, typer.Option("--role", help="Only turns of this role.")] = None,
-    text: Annotated[str, typer.Option("--text", metavar="TEXT", help="Only turns that have TEXT.")] = "",
+    role: Annotated[
+        str | None, typer.Option("--role", click_type=Choice(ROLES), help="Only turns of this role.")
+    ] = None,
+    text: Annotated[str, typer.Option("--text", metavar="TEXT", help="Only turns that have TEXT, in any case.")] = "",
     full: Annotated[
         bool, typer.Option("--full", help="Uncut, with the whole of a turn that was kept as an output.")
     ] = False,
@@ -57,28 +49,43 @@ def list_turns(
         check_count("--before", before, least=1, most=2**62)
     with viewing(here, agent) as view:
         first = moment("--since", since, view.backend.clock.now()) if since else ""
-        newest = takewhile(lambda turn: turn.at >= first, view.turns(before=before))
-        fitting = (
-            turn.seq
-            for turn in newest
-            if (role is None or turn.role == role.value) and (not text or text in turn.content or text in turn.brief)
-        )
-        # Only their numbers are held: the texts of a whole history need not fit into memory.
-        seqs = list(islice(fitting, most))
-        turns = (_whole(view, view.turn(seq)) if full else view.turn(seq) for seq in reversed(seqs))
+
+        wanted = text.casefold()
+
+        def fits(turn: Turn) -> bool:
+            said = wanted in turn.content.casefold() or wanted in turn.brief.casefold()
+            return said and role in (None, turn.role)
+
+        # Backwards to where the list starts, and from there on: a whole history need not fit into memory.
+        start, count = 1, 0
+        if first or most is not None:
+            newest = takewhile(lambda turn: turn.at >= first, view.turns(before=before))
+            start = 0
+            for turn in islice(filter(fits, newest), most):
+                count += 1
+                start = turn.seq
+        turns = _between(view, start, before) if start else iter(())
+        turns = (_whole(view, turn) if full else turn for turn in turns if fits(turn))
         if here.out.terminal and not here.out.structured:
             for turn in turns:
                 here.out.text(_block(turn, agent, cut_at=0 if full else _SHOWN_BYTES))
         else:
-            here.out.table(_COLUMNS, ({"agent": agent, **plain(turn)} for turn in turns))
-        _say_more(here, agent, seqs, bool(most and len(seqs) == most))
+            here.out.table(_COLUMNS, ({"agent": agent, **plain(turn)} for turn in turns), empty="no turns")
+        if count == most and start > 1 and here.out.terminal:
+            here.out.message(f"older ones: recall turns list {agent} --before {start}")
 
 
 _COLUMNS = (Column("seq"), Column("at"), Column("role"), Column("name"), Column("content"))
 
 
+def _between(view: View, start: int, before: int | None) -> Iterator[Turn]:
+    """Turns from ``start`` up to the one before ``before``, oldest first."""
+    turns = view.each(view.newest_of(TURN, above=start - 1), Turn.read)
+    return turns if before is None else takewhile(lambda turn: turn.seq < before, turns)
+
+
 def _whole(view: View, turn: Turn) -> Turn:
-    return replace(turn, content=view.output(turn.output_ref).content) if turn.output_ref else turn
+    return replace(turn, content=view.content(turn.output_ref)) if turn.output_ref else turn
 
 
 def _block(turn: Turn, agent: str, *, cut_at: int) -> str:
@@ -87,13 +94,6 @@ def _block(turn: Turn, agent: str, *, cut_at: int) -> str:
     if cut_at and len(content.encode()) > cut_at:
         content = cut(content, cut_at) + f" … (cut: recall turns show -a {agent} {turn.seq})"
     return f"[{turn.role}{name} #{turn.seq}] {turn.at}\n    {indented(content)}\n"
-
-
-def _say_more(here: Globals, agent: str, seqs: list[int], limited: bool) -> None:
-    if not seqs:
-        here.out.message("no turns")
-    elif limited and seqs[-1] > 1 and here.out.terminal:
-        here.out.message(f"older ones: recall turns list {agent} --before {seqs[-1]}")
 
 
 @app.verb("show", exits=READS)

@@ -23,8 +23,8 @@ from recall_cli.demo.ending import Ending
 from recall_cli.demo.mail import MailServer, Moment, message_id
 from recall_cli.exits import Exit
 from store.backends.sqlite import SqliteBackend
-from store.canonical import first_hash, next_hash
 from store.errors import RecallError
+from store.verify import Problem, verify
 from store.views import View
 
 Tell = Callable[[str], None]
@@ -273,18 +273,11 @@ class Scene:
         """How many records there are, and what is wrong with them."""
         records, problems = 0, []
         with self._looking() as backend:
-            for agent in agents:
-                lease = backend.lease(agent)
-                if lease is None:
-                    problems.append(f"agent {agent} is not in the store")
-                    continue
-                link, last = first_hash(lease.lineage, agent), 0
-                for record in backend.log(agent):
-                    link, last = next_hash(link, record.line), last + 1
-                    if (record.lsn, record.hash) != (last, link):
-                        problems.append(f"agent {agent}: record {record.lsn} does not follow from the one before it")
-                        break
-                records += last
+            for each in verify(backend, agents):
+                if isinstance(each, Problem):
+                    problems.append(f"{each.agent or 'store'}: {each.key} {each.reason}")
+                else:
+                    records += each.records
         return records, problems
 
     @contextmanager

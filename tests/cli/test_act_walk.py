@@ -39,7 +39,7 @@ def test_the_walk_shows_each_call_and_settles_as_told(pending: None, run_on_term
     assert done.code == 0, done.out
     for text in (
         *("action 1 of x: send_email (external, unknown)", "to=\\x1b[2Jboss\\u202e", "## Unfinished 0"),
-        *("step: mail-0", "0s ago", "epoch: 1, held by worker-x", "turn 1, assistant: I will write to the boss."),
+        *("step: mail-0", "s ago", "epoch: 1, held by worker-x", "turn 1, assistant: I will write to the boss."),
         *("action 1 of x is done, settled by me", "3 settled of 3 shown"),
     ):
         assert text in done.out

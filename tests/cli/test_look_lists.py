@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 import time
@@ -369,3 +370,60 @@ def test_lists_are_one_json_document(run_recall: Run, directory: Path, noun: str
     found = json.loads(run_recall(noun, *verb, "--json").out)
     assert isinstance(found, list)
     assert bool(found) is (noun == "agents")
+
+
+# -- one bad record ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def damaged(directory: Path) -> None:
+    seed_all(directory)
+    connection = sqlite3.connect(directory / "recall.db")
+    connection.execute("DROP TRIGGER records_no_update")
+    for key in ("turn:1", "ws:2", "out:act-2-result", "act:3"):
+        connection.execute(
+            'UPDATE records SET line = replace(line, \'"body":"{\', \'"body":"[\') WHERE key = ?', (key,)
+        )
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("look", "shown", "bad"),
+    [
+        (("turns", "list", AGENT), "see\\nthis", "turn:1"),
+        (("state", "show", AGENT), "version:        1", "ws:2"),
+        (("state", "history", AGENT), "1\t", "ws:2"),
+        (("outputs", "list", AGENT), "report\t", "out:act-2-result"),
+        (("actions", "list"), f"{AGENT}\t2\tdone", "act:3"),
+        (("agents", "list"), f"{AGENT}\treleased", "ws:2"),
+        (("briefing", AGENT), "see\n    this", "turn:1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_one_bad_record_hides_no_other(
+    run_recall: Run, damaged: None, look: tuple[str, ...], shown: str, bad: str
+) -> None:
+    """The readable records are shown, the bad one is named on stderr, and the command has done its work."""
+    ended = run_recall(*look)
+    assert ended.code == 0
+    assert shown in ended.out
+    assert f"recall: warning: agent {AGENT}: record {bad} (lsn " in ended.err
+
+
+def test_what_refers_to_a_bad_output_is_still_shown(run_recall: Run, damaged: None) -> None:
+    """An action whose result was kept in an output that is damaged is shown with words in its place."""
+    ended = run_recall("actions", "show", "-a", AGENT, "2")
+    assert ended.code == 0
+    assert "status:         done\n" in ended.out
+    assert f"result:         (agent {AGENT}: record out:act-2-result (lsn " in ended.out
+
+
+@pytest.mark.parametrize("look", [("log", "--all"), ("records",)], ids=" ".join)
+def test_damage_does_not_end_a_stream(run_recall: Run, damaged: None, look: tuple[str, ...]) -> None:
+    """log and records print the damaged records among the others."""
+    ended = run_recall(*look, AGENT)
+    assert ended.code == 0
+    assert len(ended.out.splitlines()) > 10
+    assert "turn:1" in ended.out
+    assert "turn:2" in ended.out

@@ -154,3 +154,19 @@ def test_a_document_cannot_go_on_for_ever(run_recall: Run, directory: Path) -> N
     ended = run_recall("log", AGENT, "--follow", "--json")
     assert ended.code == 2
     assert "use --jsonl" in ended.err
+
+
+def test_a_follower_goes_on_after_a_tail_was_set_aside(following: Follower, directory: Path) -> None:
+    """When the log's tail is set aside, the follower says so and shows what takes its place."""
+    following.line()
+    with Client(local_dir=directory) as client, client.resume(AGENT) as agent:
+        agent.record_turn("user", "to be set aside")
+        assert [following.line().split("\t")[0] for _ in range(2)] == ["6", "7"]
+        lease = client.backend.lease(AGENT)
+        assert lease is not None
+        client.backend.set_aside(lease.fence, 6, "test")
+        agent.record_turn("user", "in its place")
+    assert following.line().split("\t")[0::4] == ["7", "user: in its place"]
+    following.process.send_signal(signal.SIGINT)
+    _, err = following.process.communicate(timeout=30)
+    assert err.splitlines()[0] == b"the records after lsn 6 were set aside; going on from there"

@@ -58,7 +58,7 @@ def test_only_what_is_in_force_and_no_leases(run_recall: Run, directory: Path) -
         f"{AGENT}:{key}"
         for key in (
             *("ws:head", "ws:1", "ws:2", "turn:1", "turn:2", "ptr:wip", "out:act-2-result", "out:report"),
-            *("act:1", "act:2", "act:3", "step:/deploy-v2"),
+            *("act:1", "act:2", "act:3", "step:/deploy-v2", "tool:deploy", "tool:lint", "tool:send_email"),
         )
     ]
     action = json.loads(lines[keys.index(f"{AGENT}:act:3")].split("   ", 1)[1])

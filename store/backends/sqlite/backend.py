@@ -276,6 +276,20 @@ class SqliteBackend(Inspector):
             self.rebuild(connection, fence.agent, number)
             return self.branches(fence.agent)[-1]
 
+    def mend(self, agent: str) -> bool:
+        """Make an agent's projection anew where it differs from its records; whether it did.
+
+        Records, blobs and leases stay as they are, whatever is wrong with them.
+        """
+        if not self.differs(agent):
+            return False
+        with self._writing() as connection:
+            lease = self._lease(agent)
+            if lease is None or not self.differs(agent):
+                return False
+            self.rebuild(connection, agent, lease.branch)
+            return True
+
     @contextmanager
     def importing(self) -> Iterator[Import]:
         """Write absent agents whole; one transaction, committed when the block ends without an error."""

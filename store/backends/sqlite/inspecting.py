@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 from store.audit import Head, Row, Seen
-from store.backends.sqlite import sql
+from store.backends.sqlite import schema, sql
 from store.backends.sqlite.faults import translated
 from store.backends.sqlite.reader import Reader, is_open
 
@@ -51,6 +52,29 @@ class Inspector(Reader):
     def path(self, agent: str, branch: int | None = None) -> list[tuple[int, int, int]]:
         """The pieces of a log, oldest first: (branch, above lsn, up to lsn)."""
         return self._path(agent, branch)
+
+    def newest_stored(self, limit: int) -> list[Row]:
+        """The records that were stored last, of any agent, newest first."""
+        return [Row(*row) for row in self._all(sql.NEWEST_STORED, (limit,))]
+
+    def agents_branched(self) -> list[str]:
+        """The agents that have more than one branch."""
+        return [row[0] for row in self._all(sql.AGENTS_BRANCHED, ())]
+
+    def objects(self) -> dict[str, str]:
+        """The SQL of every table, index, trigger and view, by name."""
+        return dict(self._all(sql.OBJECTS, ()))
+
+    def format_version(self) -> int:
+        """The store's format, 0 for an empty file."""
+        with self._mutex, translated(self.directory):
+            return schema.look(self._opened(), self.directory).version
+
+    def differs(self, agent: str) -> bool:
+        """Whether an agent's projection is not what its records say; reads all of them."""
+        with self.reading():
+            both = itertools.zip_longest(self.projected(agent), self.heads_stored(agent))
+            return any(head is None or right != tuple(head[:6]) for right, head in both)
 
     def check_file(self, most: int = 100) -> list[str]:
         """What SQLite itself finds wrong with the file's structure."""

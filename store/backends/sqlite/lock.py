@@ -80,11 +80,14 @@ class WriteLock:
         try:
             self._depth -= 1
             if self._depth == 0:
-                _unlock(self._held, keep=self._lock)
+                held, self._held = self._held, self._lock
+                _unlock(held, keep=self._lock)
         finally:
             self._threads.release()
 
     def _enter(self) -> None:
+        if self._lock < 0:
+            raise RuntimeError("this handle is closed")
         turn = self._take(self._turn, self._open_turn)
         try:
             self._held = self._take(self._lock, self._open_lock)
@@ -150,9 +153,11 @@ class WriteLock:
 
     def close(self) -> None:
         """Close the descriptors; in a forked child too, where it drops nothing of the parent's."""
-        for descriptor in (self._lock, self._turn):
-            with suppress(OSError):
-                os.close(descriptor)
+        # Once only: a number that was closed may be another file's by now.
+        descriptors = {self._lock, self._turn, self._held}
+        self._lock = self._turn = self._held = -1
+        for descriptor in descriptors - {-1}:
+            os.close(descriptor)
 
 
 def _unlock(descriptor: int, keep: int) -> None:

@@ -30,6 +30,17 @@ def known_version() -> int:
     return _numbered()[-1][0]
 
 
+def objects() -> dict[str, str]:
+    """The SQL of everything that a store of the newest format consists of, by name."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        for _, script in _numbered():
+            connection.executescript(script)
+        return dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+    finally:
+        connection.close()
+
+
 def look(connection: sqlite3.Connection, directory: str) -> Format:
     """Recognise a database.
 

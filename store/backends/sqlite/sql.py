@@ -81,7 +81,7 @@ LOG = (
 )
 ALL_HEADS = (
     "SELECT r.kind, r.seq, r.name, r.branch, max(r.lsn), CAST(r.line AS BLOB) FROM records r "
-    "WHERE r.agent = ? AND ({path}) GROUP BY r.kind, r.seq, r.name"
+    "WHERE r.agent = ? AND ({path}) GROUP BY r.kind, r.seq, r.name ORDER BY r.kind, r.seq, r.name"
 )
 
 # As stored, for those who check it. The projection comes in the same statement,
@@ -101,6 +101,12 @@ HEADS_STORED = (
     "AND r.kind = h.kind AND r.seq = h.seq AND r.name = h.name "
     "WHERE h.agent = ? AND (h.kind, h.seq, h.name) > (?, ?, ?) ORDER BY h.kind, h.seq, h.name LIMIT ?"
 )
+NEWEST_STORED = (
+    "SELECT agent, branch, lsn, epoch, key, kind, seq, name, CAST(line AS BLOB), at, hash FROM records "
+    "ORDER BY rowid DESC LIMIT ?"
+)
+AGENTS_BRANCHED = "SELECT agent FROM branches WHERE branch > 1 GROUP BY agent ORDER BY agent"
+OBJECTS = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
 AGENT_THERE = (
     "SELECT EXISTS (SELECT 1 FROM leases WHERE agent = :agent) OR EXISTS (SELECT 1 FROM branches WHERE agent = :agent) "
     "OR EXISTS (SELECT 1 FROM records WHERE agent = :agent) OR EXISTS (SELECT 1 FROM heads WHERE agent = :agent) "

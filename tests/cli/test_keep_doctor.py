@@ -1,0 +1,237 @@
+"""``recall doctor``: one screen that says what is wrong and what to do, on any store and none."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.backends.sqlite import SqliteBackend
+from store.backends.sqlite.health import check_sqlite
+from store.records import NEXT, TURN, Draft
+from tests.conftest import Ended, Run
+from tests.keeping import fill, problems, request, set_aside, tampering
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("filled") / "store"
+    fill(directory)
+    return directory
+
+
+@pytest.fixture
+def store(environment: dict[str, str], filled: Path) -> Path:
+    directory = Path(environment["RECALL_DIR"])
+    shutil.copytree(filled, directory)
+    return directory
+
+
+def rows(ended: Ended) -> dict[str, dict[str, Any]]:
+    return {each["check"]: each for each in json.loads(ended.out)}
+
+
+def test_a_sound_store_is_all_ok(store: Path, run_recall: Run) -> None:
+    """Every check is one line, and nothing is changed by looking."""
+    before = {path.name: path.read_bytes() for path in store.iterdir()}
+    ended = run_recall("doctor", "--deep")
+    assert (ended.code, ended.err) == (0, "")
+    assert {line.split()[0] for line in ended.out.splitlines()} == {"ok"}
+    assert "every record  hashes, order, blobs" in ended.out
+    after = {path.name: path.read_bytes() for path in store.iterdir()}
+    assert {name: after[name] for name in before} == before
+
+
+@pytest.mark.parametrize(
+    ("version", "exposed"),
+    [
+        ((3, 6, 23), False),
+        ((3, 7, 0), True),
+        ((3, 40, 1), True),
+        ((3, 44, 5), True),
+        ((3, 44, 6), False),
+        ((3, 45, 0), True),
+        ((3, 50, 6), True),
+        ((3, 50, 7), False),
+        ((3, 51, 2), True),
+        ((3, 51, 3), False),
+        ((3, 54, 0), False),
+    ],
+)
+def test_the_sqlite_bug_is_known_by_version(version: tuple[int, ...], exposed: bool) -> None:
+    """The WAL-reset bug's versions are told apart, with why recall is not exposed."""
+    assert ("WAL-reset" in check_sqlite(version).detail) is exposed
+
+
+def foreign(path: Path) -> None:
+    path.unlink()
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE notes (text)")
+    connection.commit()
+    connection.close()
+
+
+def newer(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.commit()
+    connection.close()
+
+
+def damaged(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[5 * 4096 : 6 * 4096] = b"\xa5" * 4096
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "said"),
+    [
+        (lambda path: path.unlink(), 3, "no store in"),
+        (foreign, 9, "another program's SQLite database"),
+        (lambda path: path.write_bytes(b"hello" * 1000), 9, "is not a store of recall"),
+        (lambda path: os.truncate(path, 9000), 9, "is damaged"),
+        (damaged, 9, "bad"),
+        (newer, 7, "has format 99; this recall writes format"),
+        (lambda path: os.truncate(path, 0), 0, "empty: its making was cut short"),
+        (lambda path: path.chmod(0o644), 0, "chmod 600"),
+        (lambda path: path.parent.chmod(0o755), 0, "chmod 700"),
+        (lambda path: (path.parent / "recall.db.format-1.backup").touch(), 0, "recall.db.format-1.backup"),
+    ],
+)
+def test_whatever_the_store_is_there_is_a_line_for_it(
+    store: Path, run_recall: Run, spoil: Callable[[Path], object], code: int, said: str
+) -> None:
+    """Missing, foreign, truncated, newer, empty and open-to-all stores are named, and not touched."""
+    spoil(store / "recall.db")
+    before = {path.name: path.stat().st_size for path in store.iterdir() if path.suffix == ".db"}
+    ended = run_recall("doctor")
+    assert (ended.code, ended.err) == (code, "")
+    assert said in ended.out
+    assert {path.name: path.stat().st_size for path in store.iterdir() if path.suffix == ".db"} == before
+
+
+def test_a_stopped_holder_of_the_write_lock_is_named(store: Path, run_recall: Run) -> None:
+    """Who stopped a process in the middle of a write is told which one to continue."""
+    code = (
+        "import fcntl, os, signal, sys\n"
+        "lock = os.open(sys.argv[1], os.O_RDWR)\n"
+        "fcntl.flock(lock, fcntl.LOCK_EX)\n"
+        "os.pwrite(lock, b'%-20d\\n' % os.getpid(), 0)\n"
+        "print('held', flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, store / "recall.lock"], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        try:
+            os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
+            found = run_recall("doctor", "--json")
+        finally:
+            holder.send_signal(signal.SIGKILL)
+    assert found.code == 7
+    assert f"pid {holder.pid} (stopped by a signal)" in rows(found)["write lock"]["detail"]
+
+
+def test_a_lock_held_for_long_is_a_warning(store: Path, run_recall: Run) -> None:
+    """A running holder is named, too; it may be an import."""
+    lock = os.open(store / "recall.lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.pwrite(lock, b"%-20d\n" % os.getpid(), 0)
+    try:
+        ended = run_recall("doctor", "--json")
+    finally:
+        os.close(lock)
+    assert (ended.code, rows(ended)["write lock"]["status"]) == (0, "warn")
+    assert f"held by pid {os.getpid()}" in rows(ended)["write lock"]["detail"]
+
+
+def test_dead_holders_and_set_asides_are_warnings(store: Path, run_recall: Run) -> None:
+    """A lease whose holder is gone, and records that were set aside, are said with the command that helps."""
+    set_aside(store, "billing", 6, "diverged")
+    code = (
+        "import os, sys\n"
+        "from store.client import Client\n"
+        "agent = Client(local_dir=sys.argv[1]).resume('billing')\n"
+        "os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, store], check=True)
+    ended = run_recall("doctor", "--json")
+    assert ended.code == 0
+    assert "1 held by a dead one (billing)" in rows(ended)["leases"]["detail"]
+    assert rows(ended)["leases"]["hint"] == "go on with: recall resume billing"
+    assert rows(ended)["set aside"]["hint"] == "see: recall aside list"
+
+
+def test_an_unreadable_record_among_the_newest_is_found(store: Path, run_recall: Run) -> None:
+    """A body that cannot be read is named without --deep when it is new."""
+    backend = SqliteBackend(store)
+    fence = backend.acquire(request("billing")).lease.fence
+    backend.append(fence, [Draft(TURN, {"role": 7}, seq=NEXT)])
+    backend.close()
+    ended = run_recall("doctor", "--json")
+    assert ended.code == 9
+    assert "role is not text" in rows(ended)["records"]["detail"]
+
+
+def test_missing_guards_are_a_warning(store: Path, run_recall: Run) -> None:
+    """A database whose triggers somebody dropped is recognised."""
+    connection = sqlite3.connect(store / "recall.db")
+    connection.execute("DROP TRIGGER records_no_delete")
+    connection.commit()
+    connection.close()
+    assert "records_no_delete" in rows(run_recall("doctor", "--json"))["guards"]["detail"]
+
+
+def test_deep_finds_what_the_quick_look_does_not(store: Path, run_recall: Run) -> None:
+    """A changed byte in a record's text shows with --deep only, and the exit code is 9."""
+    with tampering(store) as connection:
+        connection.execute("UPDATE records SET line = replace(line, 'turn 1', 'turn 9')")
+    assert run_recall("doctor").code == 0
+    ended = run_recall("doctor", "--deep", "--json")
+    assert ended.code == 9
+    assert rows(ended)["every record"]["detail"].startswith("1 problem(s), first: billing turn:2: its hash")
+
+
+def test_fix_makes_a_wrong_projection_anew_and_changes_nothing_else(store: Path, run_recall: Run) -> None:
+    """Heads that are missing, wrong or too many are derived again; every record stays as it is."""
+    with tampering(store) as connection:
+        connection.execute("DELETE FROM heads WHERE kind = 'turn' AND seq = 2")
+        connection.execute("UPDATE heads SET open = 0 WHERE kind = 'action'")
+        connection.execute("INSERT INTO heads VALUES ('billing', 'turn', 99, '', 1, 5, 0)")
+        records = connection.execute("SELECT * FROM records").fetchall()
+        leases = connection.execute("SELECT * FROM leases").fetchall()
+    assert len(problems(store)) == 3
+    ended = run_recall("doctor", "--fix")
+    assert (ended.code, ended.err) == (0, "made the projection of billing anew\n")
+    assert problems(store) == []
+    connection = sqlite3.connect(store / "recall.db")
+    assert connection.execute("SELECT * FROM records").fetchall() == records
+    assert connection.execute("SELECT * FROM leases").fetchall() == leases
+    connection.close()
+    assert "nothing was changed" in run_recall("doctor", "--fix").err
+
+
+def test_fix_makes_no_store(run_recall: Run, environment: dict[str, str]) -> None:
+    """Mending what is not there creates nothing."""
+    assert run_recall("doctor", "--fix").code == 3
+    assert not Path(environment["RECALL_DIR"]).exists()
+
+
+def test_rows_of_the_wrong_type_are_a_line_too(store: Path, run_recall: Run) -> None:
+    """Text where a number belongs is damage with exit 9, not an accident of the command."""
+    with tampering(store) as connection:
+        connection.execute("UPDATE leases SET state = 'held', renewed_wall_us = 'x', renewed_boot = 'x'")
+    ended = run_recall("doctor")
+    assert (ended.code, ended.err) == (9, "")
+    assert "rows that cannot be read" in ended.out
