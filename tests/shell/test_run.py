@@ -367,12 +367,15 @@ def test_another_holder_is_refused_or_waited_for(shell: Shell) -> None:
 def test_the_same_step_at_once_runs_once(shell: Shell, under: str) -> None:
     """Two starts of a step: one runs; the other is refused, or with --wait replays what the first one did."""
     step = "recall run --class external --step s"
-    work = f"-- sh -c 'touch begun; {EFFECT}; sleep 1; echo out'"
+    work = f"-- sh -c 'touch begun; {EFFECT}; until [ -e go ]; do sleep 0.01; done; echo out'"
     script = f"""
-        {step} {work} > first & until [ -e begun ]; do sleep 0.01; done
+        {step} {work} > first & first=$!
+        until [ -e begun ]; do sleep 0.01; done
         {step} {work} > refused; echo $? > refused-code
-        {step} --wait 30s {work} > waited; echo $? > waited-code
-        wait $!
+        {{ {step} --wait 60s {work} > waited; echo $? > waited-code; }} & waited=$!
+        sleep 0.5
+        touch go
+        wait $first $waited
     """
     if under == "exec":
         assert shell.script(script).code == 0
