@@ -220,8 +220,8 @@ _recall_at() {
             files= ;;
         'recall actions retry')
             words=''
-            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --dir --backend'
+            options='--agent -a --reason --by --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --dir --backend'
             files= ;;
         'recall log')
             words=''

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from recall_cli.options import Globals
@@ -136,6 +136,19 @@ def check_store_of_token(here: Globals) -> None:
     directory = os.path.abspath(here.directory)
     if not exists(directory):
         raise TokenMismatch(what="store", reason=f"there is none in {directory}")
+
+
+RUN_USED = "RECALL_RUN_USED"
+
+
+def mark_run(run: str) -> None:
+    """Tell the exec that we are in that a step of its run was met; it then ends the run when it ends well."""
+    marker = os.environ.get(RUN_USED, "")
+    if marker and run and run == os.environ.get("RECALL_RUN"):
+        with suppress(OSError):  # exec is gone, or somebody tidied up; the file is never made here
+            descriptor = os.open(marker, os.O_WRONLY | os.O_APPEND)
+            os.write(descriptor, b".")
+            os.close(descriptor)
 
 
 def operate(here: Globals, agent: str, work: Callable[[Agent], T]) -> T:

@@ -107,7 +107,7 @@ def find_done(view: View, call: Call) -> Action | None:
     if not call.step:
         return None
     last, digest = view.last_of_step(call.step, call.run)
-    if last is None:
+    if last is None or rules.never_ran(last):
         return None
     _check_same(call, last, digest)
     return last if last.status == "done" else None
@@ -188,7 +188,8 @@ def perform(agent: Agent, directory: str, token: str, call: Call, child: Child, 
     if problem is None:
         return begun
     code, text = could_not_start(call.argv, problem)
-    return Outcome(code, agent.end_action(begun.seq, "failed", error=text, command={"exit": code}))
+    known = {"exit": code, "never_started": True}
+    return Outcome(code, agent.end_action(begun.seq, "failed", error=text, command=known))
 
 
 def could_not_start(argv: Sequence[str], problem: OSError) -> tuple[int, str]:
@@ -207,7 +208,7 @@ def _clear_the_way(agent: Agent, call: Call) -> None:
     deadline = time.monotonic() + call.wait
     while True:
         last, digest = agent.view.last_of_step(call.step, call.run)
-        if last is None or last.status in ("done", "abandoned"):
+        if last is None or last.status in ("done", "abandoned") or rules.never_ran(last):
             return
         _check_same(call, last, digest)
         if last.open:
@@ -231,17 +232,12 @@ def _resolve(agent: Agent, call: Call, last: Action) -> None:
     args = agent.view.output(last.args_ref).content if last.args_ref else last.args
     found = ask(call.resolver, agent.id, last, args=args, timeout=call.resolver_timeout) if call.resolver else None
     if found is None:
-        hint = "the resolver could not tell; " if call.resolver else ""
-        by_hand = f"then: recall actions resolve -a {agent.id} {last.seq} done|failed|abandoned --reason TEXT"
-        if last.status == "failed":
-            by_hand = "if it did not happen, run it again with --retry-failed"
-        raise NeedsSettling(
-            agent=agent.id,
-            seq=last.seq,
-            tool=quoted(last.tool),
-            status=last.status,
-            hint=f"{hint}find out; {by_hand}",
-        )
+        try:
+            rules.next_of_step(agent.id, last, mine=False, retry_failed=False)
+        except NeedsSettling as problem:
+            problem.hint = f"the resolver could not tell; {problem.hint}" if call.resolver else problem.hint
+            raise
+        return
     if last.open:
         agent.resolve_action(last.seq, found, by="resolver")
     elif found.status == "done":

@@ -119,7 +119,8 @@ class ActionOperations(Writer):
         last, body, lsn = self.view.step_record(name)
         if last is not None:
             was = str(body.get("args", ""))
-            rules.check_same_call(step, last, tool=tool, class_=class_, args=text, last_digest=was)
+            if not rules.never_ran(last):
+                rules.check_same_call(step, last, tool=tool, class_=class_, args=text, last_digest=was)
             self._check_command_gone(last)
             if last.open:
                 self._record_of(last)  # its runner may have closed it just before it let go of the lock
@@ -169,24 +170,48 @@ class ActionOperations(Writer):
         if old.open:
             raise InvalidInput(field="action", reason=f"{seq} is still {old.status}", hint="settle it first")
 
+        return self._new_attempt(old, "started", resolution="", by="")
+
+    def permit_retry(self, seq: int, *, by: str, reason: str) -> Action:
+        """Let a step that was closed be attempted again by whoever begins it next.
+
+        Nothing runs now: the attempt that is added is ``abandoned``, and says
+        who allowed the next one, and why.
+
+        Raises:
+            InvalidInput: it is open, or no step's last attempt.
+        """
+        old = self.view.action(seq)
+        last = self.last_of_step(old.step, old.run) if old.step else None
+        if old.open or last is None or last.seq != seq:
+            raise InvalidInput(
+                field="action",
+                reason=f"{seq} is {f'still {old.status}' if old.open else 'not the last attempt of a step'}",
+                hint="settle it first" if old.open else "only a step is attempted again by its name",
+            )
+        reason = check_text("reason", reason, limit=checks.REASON_LIMIT, empty=False)
+        return self._new_attempt(old, "abandoned", resolution=f"allowed to be attempted again: {reason}", by=by)
+
+    def _new_attempt(self, old: Action, status: str, *, resolution: str, by: str) -> Action:
         def attempt() -> Drafts:
+            now = self._now()
             action = replace(
                 old,
                 seq=self._backend.counters(self.id).actions + 1,
                 key=old.key if old.class_ == "idempotent" else self._backend.random.hex(32),
-                status="started",
+                status=status,
                 result="",
                 result_ref="",
                 error="",
-                resolution="",
-                by="",
-                ended_at="",
+                resolution=resolution,
+                by=by,
+                ended_at="" if status == "started" else now,
                 notes=(),
                 command={},
                 retry_of=old.seq,
                 epoch=self._keeper.epoch,
                 incarnation=self._keeper.incarnation,
-                started_at=self._now(),
+                started_at=now,
             )
             drafts, expected = [Draft(ACTION, action.body(), seq=action.seq)], [Expect(ACTION, 0, seq=action.seq)]
             if old.step:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from store.errors import ActionClosed, InvalidInput, NeedsSettling, StepMismatch
+from store.errors import ActionClosed, InvalidInput, NeedsSettling, StepFailed, StepMismatch
 from store.records import CLOSED_STATUSES, STATUSES, Action, Turn
 from store.text import cut, quoted
 
@@ -139,6 +139,11 @@ def check_same_call(step: str, last: Action, *, tool: str, class_: str, args: st
             raise StepMismatch(step=quoted(step), what=what, was=quoted(was), now=quoted(now))
 
 
+def never_ran(action: Action) -> bool:
+    """Whether it is known that the command could not even be started: it binds and leaves nothing."""
+    return action.status == "failed" and action.command.get("never_started") is True
+
+
 def next_of_step(agent: str, last: Action, *, mine: bool, retry_failed: bool) -> StepVerdict:
     """What beginning a step again means, by its last attempt.
 
@@ -153,21 +158,16 @@ def next_of_step(agent: str, last: Action, *, mine: bool, retry_failed: bool) ->
 
     Raises:
         NeedsSettling: nobody knows whether it happened.
+        StepFailed: it is external and failed.
     """
     if last.status == "done":
         return REPLAY
     if last.status == "abandoned":
         return ATTEMPT
     if last.status == "failed":
-        if last.class_ == "external" and not retry_failed:
-            raise NeedsSettling(
-                agent=agent,
-                seq=last.seq,
-                tool=quoted(last.tool),
-                status="failed",
-                hint="an external call that failed may have happened in part; "
-                "check, then retry it with retry_failed (--retry-failed)",
-            )
+        if last.class_ == "external" and not retry_failed and not never_ran(last):
+            why = f": {quoted(last.error or last.resolution, 200)}" if last.error or last.resolution else ""
+            raise StepFailed(agent=agent, step=quoted(last.step), seq=last.seq, why=why)
         return ATTEMPT
     if last.status == "started" and mine:
         return SAME

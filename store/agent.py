@@ -19,6 +19,7 @@ from store.records import (
     OUTPUT,
     POINTER,
     RUN,
+    STEP,
     TURN,
     WORKING_STATE,
     Action,
@@ -269,26 +270,37 @@ class Agent(ActionOperations):
 
     # -- runs --------------------------------------------------------------------------------
 
+    def open_run(self) -> str:
+        """The name of the run that is going on, "" if there is none."""
+        newest = self._backend.tail(self.id, RUN, limit=1)
+        return f"{_RUN}{newest[0].seq}" if newest and newest[0].fields().get("status") == "started" else ""
+
     def begin_run(self) -> str:
-        """The name of the run that is going on, or of a new one; steps are scoped to it."""
-        found: list[int] = []
+        """A new run, to which steps are scoped; its name."""
 
         def attempt() -> tuple[list[Draft], list[Expect]]:
             newest = self._backend.tail(self.id, RUN, limit=1)
-            if newest and newest[0].fields().get("status") == "started":
-                found[:] = [newest[0].seq]
-                return [], []
             seq = newest[0].seq + 1 if newest else 1
-            found[:] = [seq]
             return [Draft(RUN, {"status": "started"}, seq=seq)], [Expect(RUN, 0, seq=seq)]
 
-        self._append(attempt)
-        return f"{_RUN}{found[0]}"
+        return f"{_RUN}{self._append(attempt)[0].seq}"
+
+    def stepped(self, run: str, after: int) -> bool:
+        """Whether a step of the run was begun after an lsn."""
+        log = self._backend.log(self.id, after=after)
+        return any(each.kind == STEP and each.name.startswith(f"{run}/") for each in log)
 
     def end_run(self, run: str) -> None:
-        """The run is over: a step of the same name in the next one is another step."""
+        """The run is over: a step of the same name in the next one is another step. Raises NotFound."""
         seq = int(run.removeprefix(_RUN))
-        self._append(lambda: ([Draft(RUN, {"status": "ended"}, seq=seq)], []))
+
+        def attempt() -> tuple[list[Draft], list[Expect]]:
+            record = self._backend.newest(self.id, RUN, seq=seq)
+            if record is None:
+                raise NotFound(what="run", name=quoted(run))
+            return [Draft(RUN, {"status": "ended"}, seq=seq)], [Expect(RUN, record.lsn, seq=seq)]
+
+        self._append(attempt)
 
     # -- turns ------------------------------------------------------------------------------
 

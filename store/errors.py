@@ -255,6 +255,17 @@ class NeedsSettling(RecallError):
     hint_template = "find out, then: recall actions resolve -a {agent} {seq} done|failed|abandoned --reason TEXT"
 
 
+class StepFailed(NeedsSettling):
+    """An external step that failed is not attempted again by itself: it may have happened in part."""
+
+    code = "step_failed"
+    template = "step {step} failed before (action {seq}{why})"
+    hint_template = (
+        "look what it left; if it may run again: recall actions retry -a {agent} {seq} --reason TEXT, "
+        "or begin it with retry_failed (--retry-failed)"
+    )
+
+
 class StillRunning(NeedsSettling):
     """The command of an action is alive, although its runner may be gone."""
 

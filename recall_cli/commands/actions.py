@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from recall_cli.exits import READS, WRITES, Exit
 from recall_cli.look import AnyAgent, Limit, check_limit
 from recall_cli.options import AgentOption, Choice, Globals, Noun
 from recall_cli.pending import MOST_SEQ, Filter, every, pending
-from recall_cli.session import operate, operator, reading, require, viewing, write
+from recall_cli.session import mark_run, operate, operator, reading, require, viewing, write
 from recall_cli.values import duration, json_document
 from store import checks
 from store.actions import ActionEnd
@@ -158,6 +159,8 @@ def begin(
             raise NeedsSettling(agent=agent, seq=action.seq, tool=quoted(tool), status="started", hint=hint)
         return action
 
+    if step:
+        mark_run(run or "")
     action = write(here, agent, work, needs_lease="an action is begun in a session that stays until it has ended")
     if action.status == "done":
         text, then = f"step {action.step} was done at {action.ended_at}: do not call {tool}", ""
@@ -370,19 +373,31 @@ def amend(
 
 
 @app.verb("retry", exits=WRITES)
-def retry(ctx: typer.Context, seq: Seq, agent: AgentOption) -> None:
-    """Begin a new attempt of a closed action, linked to it.
+def retry(
+    ctx: typer.Context,
+    seq: Seq,
+    agent: AgentOption,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why it may run again; without a session.")
+    ] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="WHO", help="Who says so [default: user@host].")] = None,
+) -> None:
+    """Begin a new attempt of a closed action, linked to it, or allow one.
 
-    Prints SEQ, KEY and STATUS as begin does, and needs a session's lease as
-    begin does; an idempotent call keeps its key.
+    In a session it prints SEQ, KEY and STATUS as begin does; an idempotent
+    call keeps its key. Without one it is an operator's word: the step may be
+    attempted again by whoever begins it next; nothing is begun now.
     """
     here = Globals.of(ctx)
-    action = write(
-        here,
-        agent,
-        lambda it: it.retry_action(seq),
-        needs_lease="an action is begun in a session that stays until it has ended",
-    )
-    text = f"action {action.seq} of {agent} is started, a new attempt of {seq}: call {action.tool} now"
-    then = f"recall actions end {action.seq} done --result TEXT"
-    here.out.change(plain(action), text, then, data=f"{action.seq}\t{action.key}\t{action.status}")
+    if os.environ.get("RECALL_LEASE"):
+        action = write(here, agent, lambda it: it.retry_action(seq))
+        text = f"action {action.seq} of {agent} is started, a new attempt of {seq}: call {action.tool} now"
+        then = f"recall actions end {action.seq} done --result TEXT"
+        here.out.change(plain(action), text, then, data=f"{action.seq}\t{action.key}\t{action.status}")
+        return
+    if reason is None:
+        raise InvalidInput(field="--reason", reason="must be given without a session", hint="say why it may run again")
+    who = by or operator()
+    action = operate(here, agent, lambda it: it.permit_retry(seq, by=who, reason=reason))
+    text = f"step {action.step} of {agent} may be attempted again, as {who} said (action {action.seq})"
+    here.out.change(plain(action), text, f"recall actions show -a {agent} {action.seq}")

@@ -14,7 +14,7 @@ import typer
 
 from recall_cli.exits import WRITES, Exit, exit_of
 from recall_cli.options import AgentOption, Globals, Verbs
-from recall_cli.session import reading, working
+from recall_cli.session import mark_run, reading, working
 from recall_cli.spawn import Child
 from recall_cli.steps import (
     STDERR_LIMIT,
@@ -38,6 +38,11 @@ from store.text import check_agent, check_count, quoted
 from store.views import View
 
 app = Verbs()
+
+_RUN_OTHERS = frozenset(
+    "sh bash dash zsh ksh fish busybox python perl ruby node php env sudo doas nice nohup setsid timeout time xargs "
+    "ssh docker kubectl make".split()
+)
 
 
 @app.verb("run", exits=(*WRITES, Exit.UNSETTLED))
@@ -114,11 +119,12 @@ def run(
     patterns = _patterns(redact or [])
     written = Outcomes(outcome_file, step or "")
     try:
+        named = tool is not None
         tool = checks.check_name("tool", tool or os.path.basename(command[0]), spaces=True)
         call = Call(
             argv=command,
             tool=tool,
-            class_=_class(here, agent, tool, class_),
+            class_=_class(here, agent, tool, class_, named=named),
             args=_args(args, command, patterns),
             step=checks.check_name("step", step) if step else "",
             run=checks.check_run(run_),
@@ -132,6 +138,8 @@ def run(
             redact=patterns,
             replay_cut=replay_cut,
         )
+        if call.step:
+            mark_run(call.run)
         outcome = _replayed(here, agent, call) or _run(here, agent, directory, call)
     except RecallError as problem:
         written.refused(problem)
@@ -188,20 +196,25 @@ def _run(here: Globals, agent_id: str, directory: str, call: Call) -> Outcome:
             unlock(path, descriptor, running=child.running)
 
 
-def _class(here: Globals, agent: str, tool: str, given: str | None) -> str:
-    """The class that was given, or that the tool was last used with."""
+def _class(here: Globals, agent: str, tool: str, given: str | None, *, named: bool) -> str:
+    """The class that was given, or that the tool was last used with.
+
+    A program that runs others has no class of its own, unless it was ``named`` as a tool.
+    """
     if given:
         return checks.check_class(given)
+    anything = not named and tool.rstrip("0123456789.") in _RUN_OTHERS
     try:
         with reading(here) as backend:
-            known = View(backend, check_agent(agent)).tool_class(tool)
+            known = "" if anything else View(backend, check_agent(agent)).tool_class(tool)
     except StoreMissing:
         known = ""
     if known:
         return known
+    when = f"for {quoted(tool)}, which can do anything" if anything else f"at the first use of {quoted(tool)}"
     raise InvalidInput(
         field="--class",
-        reason=f"is needed at the first use of {quoted(tool)}: what would running it again do?",
+        reason=f"is needed {when}: what would running it again do?",
         hint="pure: change nothing; idempotent: no harm, with the same RECALL_IDEMPOTENCY_KEY; external: it might "
         "happen twice",
     )

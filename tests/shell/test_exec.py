@@ -56,6 +56,18 @@ def test_tonights_run_is_not_last_nights(shell: Shell) -> None:
     assert [each.run for each in shell.actions()] == ["run-1", "run-2", "once"]
 
 
+def test_a_look_does_not_end_the_run(shell: Shell) -> None:
+    """An exec that uses no step leaves the run of a killed script open; one that replays its steps ends it."""
+    step = f"recall run --class external --step s -- sh -c '{EFFECT}'"
+    assert shell.script(f"{step}; kill -9 $$").code == 137
+    for look in ("true", "recall briefing worker >/dev/null"):
+        assert shell.script(look).code in (0, 3)
+    assert shell.script(step).code == 0
+    assert shell.count() == 1
+    assert shell.script(step).code == 0
+    assert shell.count() == 2
+
+
 def test_a_killed_exec_leaves_no_orphan(shell: Shell) -> None:
     """SIGKILL to exec ends its script and what the script started in its group, and the lease is free at once."""
     process = shell.start("exec", AGENT, "--", "bash", "-c", "sleep 60 & echo $! > left; echo $$ > pid; wait")

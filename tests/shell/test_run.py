@@ -408,3 +408,22 @@ def test_what_was_ignored_stays_ignored(shell: Shell) -> None:
     time.sleep(0.2)
     (shell.here / "go").touch()
     assert process.wait(timeout=60) == 0
+
+
+def test_a_program_that_runs_others_has_no_class_of_its_own(shell: Shell) -> None:
+    """The class of one sh -c says nothing of the next, unless the tool is named; other tools keep theirs."""
+    assert shell.recall("run", "--class", "pure", "--", "sh", "-c", "true").code == 0
+    refused = shell.recall("run", "--", "sh", "-c", "true")
+    assert (refused.code, "which can do anything" in refused.err) == (2, True)
+    assert shell.recall("run", "--class", "pure", "--tool", "check", "--", "sh", "-c", "true").code == 0
+    assert shell.recall("run", "--tool", "check", "--", "sh", "-c", "true").code == 0
+    assert shell.recall("run", "--class", "pure", "--", "true").code == 0
+    assert shell.recall("run", "--", "true").code == 0
+
+
+def test_a_command_that_could_not_start_burns_no_step(shell: Shell) -> None:
+    """127, and the step is free: the right command under the same name runs."""
+    step = ("run", "--class", "external", "--step", "z", "--")
+    assert shell.recall(*step, "no-such-command").code == 127
+    done = shell.recall(*step, "echo", "right")
+    assert (done.code, done.out) == (0, "right\n")
