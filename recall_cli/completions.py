@@ -207,12 +207,13 @@ def _zsh(root: Node) -> str:
         if node is root:
             lines.append('    local -a recall_words=("${(@)words[1,CURRENT-1]}")')
         if node.children:
-            lines += ["    local line state", "    local -a commands", "    commands=("]
+            # Not "commands": that is the name of the table that zsh completes programs from.
+            lines += ["    local line state", "    local -a verbs", "    verbs=("]
             lines += ["        " + _quote(f"{child.path[-1]}:{child.summary}") for child in node.children]
-            lines += ["    )", "    _arguments -C \\"]
+            lines += ["    )", "    _arguments -C -A '-*' \\"]
             lines += [f"        {spec} \\" for spec in specs]
             lines += ["        '1: :->command' '*:: :->rest'", "    case $state in"]
-            lines += ["        command) _describe command commands ;;", "        rest)", "            case $line[1] in"]
+            lines += ["        command) _describe command verbs ;;", "        rest)", "            case $line[1] in"]
             lines += [
                 f"                {child.path[-1]}) {function}_{child.path[-1].replace('-', '_')} ;;"
                 for child in node.children

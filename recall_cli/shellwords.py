@@ -82,7 +82,7 @@ def _word(line: str, first: int, shell: str, breaks: str, environ: Mapping[str, 
             at -= 1
             break
         elif char == "~" and at == first + 1:
-            known &= following in ("/", "") and "HOME" in environ
+            known &= (following in ("", "/") or following.isspace()) and "HOME" in environ
             text += environ.get("HOME", "")
         else:
             known &= char not in _ONLY_THE_SHELL
