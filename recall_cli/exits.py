@@ -1,4 +1,4 @@
-"""The command's exit codes (design.md, section 8): fixed, one for each thing a caller can do next."""
+"""The command's exit codes: fixed, one for each thing a caller can do next."""
 
 from __future__ import annotations
 

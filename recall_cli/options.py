@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
@@ -212,8 +213,6 @@ class Group(TyperGroup):
         """The verb by its whole name: an abbreviation today is another command tomorrow."""
         command = self.get_command(ctx, args[0])
         if command is None:
-            from difflib import get_close_matches
-
             path = ctx.command_path
             near = get_close_matches(args[0], self.list_commands(ctx), n=3, cutoff=0.6)
             hint = "did you mean: " + " or ".join(f"{path} {name}" for name in near) if near else f"see: {path} --help"

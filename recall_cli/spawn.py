@@ -224,12 +224,13 @@ class Child:
             for stream in [writing[each] for each in free]:
                 stream.write()
         if kill_at is not None:
-            self._end_group(kill_at)
+            self.end_group(kill_at - time.monotonic())
         return Ended(self._ended.status, self._ended.signal, timed_out) if self._ended else Ended(1)
 
-    def _end_group(self, kill_at: float) -> None:
-        """Its leader was ended and is gone: wait for the others of the group, then kill them."""
-        while time.monotonic() < kill_at:
+    def end_group(self, grace: float) -> None:
+        """Its leader is gone: wait up to ``grace`` seconds for the others of the group, then kill them."""
+        deadline = time.monotonic() + grace
+        while time.monotonic() < deadline:
             try:
                 os.killpg(self.pid, 0)
             except OSError:

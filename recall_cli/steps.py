@@ -1,8 +1,8 @@
 """A command as a step: its intent first, then the command, then its outcome.
 
-What the last attempt left decides what happens (design.md, sections 6 and
-12): a done step is replayed; an interrupted one is settled as its class
-allows, by its resolver, or put before a person.
+What the last attempt left decides what happens: a done step is replayed; an
+interrupted one is settled as its class allows, by its resolver, or put before
+a person.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def check_same_call(step: str, last: Action, *, tool: str, class_: str, args: st
 
 
 def next_of_step(agent: str, last: Action, *, mine: bool, retry_failed: bool) -> StepVerdict:
-    """What beginning a step again means, by its last attempt (design.md, section 12).
+    """What beginning a step again means, by its last attempt.
 
     Args:
         mine: the caller's own incarnation started it, and may be running it.

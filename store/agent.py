@@ -9,7 +9,7 @@ from typing import Any
 from store import checks
 from store.acting import ActionOperations
 from store.backend import Acquired, Backend
-from store.briefing import DEFAULT_BUDGET, check_budget, render
+from store.briefing_parts import DEFAULT_BUDGET, check_budget
 from store.errors import AgentArchived, InvalidInput, LeaseHeld, NotFound, RefTaken
 from store.keeper import Keeper
 from store.records import (
@@ -199,6 +199,8 @@ class Agent(ActionOperations):
     def _read_context(self) -> Context:
         viewer = self._keeper.incarnation if self._keeper.held else ""
         parts = self.view.parts(self._budget, viewer)
+        from store.briefing import render  # a process that only writes has no use for the renderer
+
         briefing = render(parts, self._budget)
         return Context(
             agent_id=self.id,

@@ -15,18 +15,14 @@ parser (``tests/briefing_parser.py`` is one), always knows whose words it reads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any
 
+from store.briefing_parts import DEFAULT_BUDGET, BriefingParts, check_budget
 from store.briefing_sections import actions_section, outputs_section, pointers_section, state_section, turns_section
 from store.briefing_text import byte_size, number
-from store.records import Action, OutputRef, Pointer, Turn, WorkingState, plain
-from store.text import check_count
+from store.records import Action, plain
 
-LEAST_BUDGET = 512  # tokens: room for every section's heading and count, whatever is stored
-DEFAULT_BUDGET = 8000
-MOST_BUDGET = 10_000_000
 MOST_ACTIONS = 20  # unfinished actions told in full
 
 _RESUMED = (
@@ -38,41 +34,6 @@ _FRESH = (
     " plan and progress as you go; your next process will start from them."
 )
 _NOTHING = "\n\n(Nothing to go on from: no notes, turns, pointers, outputs or unfinished actions.)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class BriefingParts:
-    """What a briefing is made of, as the store held it at one moment.
-
-    Attributes:
-        working_state: its newest version; version 0 when there is none.
-        pending: unfinished actions, oldest first, at most MOST_ACTIONS.
-        pointers: by name.
-        outputs: newest first.
-        turns: the newest ones of the agent, oldest first.
-        pending_total, pointers_total, outputs_total, turns_total: how many there are in all.
-        now: aware; ages are told against it.
-        viewer: the incarnation that reads; actions that it has started are running, not interrupted.
-        still_running: ``pid N`` by the seq of an action whose command outlived its runner.
-        fresh: the log has nothing but lease records.
-        at: the lsn of an earlier moment that the parts are of, or None for the present.
-    """
-
-    agent: str
-    working_state: WorkingState
-    pending: tuple[Action, ...]
-    pending_total: int
-    pointers: tuple[Pointer, ...]
-    pointers_total: int
-    outputs: tuple[OutputRef, ...]
-    outputs_total: int
-    turns: tuple[Turn, ...]
-    turns_total: int
-    now: datetime
-    viewer: str = ""
-    still_running: Mapping[int, str] = field(default_factory=dict)
-    fresh: bool
-    at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,11 +50,6 @@ class Briefing:
     tokens: int
     budget: int
     omitted: Mapping[str, int]
-
-
-def check_budget(value: object) -> int:
-    """A token budget, or InvalidInput."""
-    return check_count("token_budget", value, least=LEAST_BUDGET, most=MOST_BUDGET)
 
 
 def render(parts: BriefingParts, budget: int = DEFAULT_BUDGET) -> Briefing:

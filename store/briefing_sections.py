@@ -10,14 +10,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from store.briefing_parts import BriefingParts
 from store.briefing_text import MOST_WORD, age, byte_size, entry, fit, moment, number, quote, value, word
 from store.records import Action, OutputRef, Pointer, Turn, WorkingState
 from store.text import neutral_line
-
-if TYPE_CHECKING:
-    from store.briefing import BriefingParts
 
 MOST_ARGS = 300  # bytes of an action's arguments (the peer's measure)
 FEW_ARGS = 60

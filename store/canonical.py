@@ -23,7 +23,7 @@ BLOB_LIMIT = 64 * 1024 * 1024  # bytes of one blob
 
 _DOMAIN = b"recall/1\x00"
 
-# The short names that keys are made of (design.md, section 4). A kind that is
+# The short names that keys are made of. A kind that is
 # not here, from a newer version, uses its own name.
 KEY_NAMES = {
     "working_state": "ws",

@@ -10,7 +10,7 @@ from contextlib import suppress
 from store.agent import Agent
 from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
-from store.briefing import DEFAULT_BUDGET
+from store.briefing_parts import DEFAULT_BUDGET
 from store.clock import Clock, Random
 from store.errors import BadRecord, InvalidInput, LeaseHeld, RecallError
 from store.keeper import Event, Keeper

@@ -111,4 +111,7 @@ def parse_rfc3339(text: str) -> datetime:
         ValueError: it is not RFC 3339.
     """
     moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    try:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    except OverflowError:
+        raise ValueError(f"{text} is outside the years 1 to 9999 in UTC") from None

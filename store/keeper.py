@@ -49,8 +49,8 @@ class Keeper:
         self._agent = agent
         self._ttl_ms = ttl_ms
         self._process = process or this_process()
-        self.incarnation = backend.random.hex(32)
-        self.holder = holder or f"{self._process.host}:{self._process.pid}:{self.incarnation[:8]}"
+        self._given_holder = holder
+        self._become()
         self._background = background
         self._on_event = on_event
         self._fence: Fence | None = None
@@ -60,6 +60,12 @@ class Keeper:
         self._stop = threading.Event()
         self._adopted = False
         self._renews = False
+
+    def _become(self) -> None:
+        """A new actor: after a release or a loss somebody else may have acted."""
+        self.incarnation = self._backend.random.hex(32)
+        self.holder = self._given_holder or f"{self._process.host}:{self._process.pid}:{self.incarnation[:8]}"
+        self._acquired = False
 
     @staticmethod
     def adopt(backend: Backend, fence: Fence, *, renew: bool) -> Keeper:
@@ -108,9 +114,11 @@ class Keeper:
         if self._pid != os.getpid():
             raise LeaseNotHeld(agent=self._agent, why=": this process was forked from its holder")
         with self._lock:
+            if self._acquired:
+                self._become()
             request = LeaseRequest(self._agent, self.incarnation, self.holder, self._process, self._ttl_ms)
             acquired = self._backend.acquire(request)
-            self._fence, self._lost = acquired.lease.fence, None
+            self._fence, self._lost, self._acquired = acquired.lease.fence, None, True
             if self._background:
                 self.renew_in_background(self._ttl_ms)
         self._on_event("acquired", acquired.lease.epoch)
@@ -120,18 +128,23 @@ class Keeper:
         """Run ``work`` with the fence and whether to renew; acquire again if the lease lapsed unseen.
 
         Raises:
-            LeaseLost, LeaseNotHeld; LeaseExpired only for an adopted lease.
+            LeaseLost, LeaseNotHeld; LeaseExpired for an adopted lease, or where it lapsed twice during one write.
         """
         fence = self.fence
-        try:
-            return work(fence, self._renews)
-        except LeaseExpired:
-            if self._adopted:
-                raise
-            return work(self._again(fence), False)
-        except LeaseLost as problem:
-            self._lose(problem, fence)
-            raise
+        mended = self._adopted
+        while True:
+            try:
+                return work(fence, self._renews)
+            except LeaseExpired:
+                if mended:
+                    raise
+                fence, mended = self._again(fence), True
+            except LeaseLost as problem:
+                newer = self._fence
+                if newer is None or newer == fence or newer.incarnation != fence.incarnation:
+                    self._lose(problem, fence)
+                    raise
+                fence = newer  # another thread of ours found the lapse first, and acquired again
 
     def renew_in_background(self, ttl_ms: int) -> None:
         """Renew at each third of the ttl, in a thread, until released or lost."""

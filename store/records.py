@@ -1,6 +1,6 @@
 """What the log holds: records, and the typed values inside their bodies.
 
-A value's ``body()`` is its fixed form (design.md, section 4): fields in this
+A value's ``body()`` is its fixed form (docs/design.md): fields in this
 order, empty and zero ones left out, times in whole seconds. Reading takes
 fields that it knows and leaves the rest, so that a newer writer's records can
 still be read.
@@ -73,7 +73,7 @@ class Record:
         return key_of(self.kind, self.seq, self.name)
 
     def wrapper(self, kind: str = "") -> str:
-        """The JSON value that operators and the peer's readers know (design.md, section 4)."""
+        """The JSON value that operators and the peer's readers know: ``recall records`` prints it."""
         named = {"name": self.name} if self.name else {"seq": str(self.seq)}
         head = {"record": kind or self.kind, **({} if kind else named), "epoch": str(self.epoch), "body": self.body}
         return json.dumps(head, ensure_ascii=False, separators=(",", ":"))

@@ -1,6 +1,6 @@
 """Whether the command of an action still runs, although its runner may be gone.
 
-Two witnesses, and either is enough (design.md, section 12). A *lock file* of
+Two witnesses, and either is enough. A *lock file* of
 the action, whose open descriptor the whole command tree inherits: the kernel
 frees it when the last of them is gone. And the command's *pid, start time and
 process group*, recorded before it started. A program that leaves the group and

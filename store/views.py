@@ -36,7 +36,7 @@ from store.running import still_running
 from store.text import quoted
 
 if TYPE_CHECKING:
-    from store.briefing import BriefingParts
+    from store.briefing_parts import BriefingParts
 
 T = TypeVar("T")
 Read = Callable[[Record, FetchBlob | None], T]
@@ -188,7 +188,7 @@ class View:
 
     def parts(self, budget: int, viewer: str = "") -> BriefingParts:
         """What a briefing is made of, read at one moment and no more of it than ``budget`` tokens can show."""
-        from store.briefing import BriefingParts  # a listing has no use for the renderer
+        from store.briefing_parts import BriefingParts  # a listing has no use for the renderer
 
         backend, agent = self.backend, self.agent
         with backend.reading():

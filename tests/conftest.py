@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND = Path(sys.executable).with_name("recall")
@@ -23,6 +24,11 @@ for _name in [name for name in os.environ if name.startswith(("RECALL_", "XDG_",
 for _name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONUTF8", "PYTHONIOENCODING", "LANGUAGE"):
     os.environ.pop(_name, None)
 os.environ.update(LANG="C.UTF-8", TERM="xterm-256color", TZ="UTC", HOME=os.devnull)
+
+
+# No deadline for one example: a loaded machine is slow, and a slow example is no fault.
+settings.register_profile("recall", deadline=None, max_examples=60)
+settings.load_profile("recall")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.briefing import DEFAULT_BUDGET, LEAST_BUDGET, BriefingParts, as_json, check_budget, render
+from store.briefing import as_json, render
+from store.briefing_parts import DEFAULT_BUDGET, LEAST_BUDGET, BriefingParts, check_budget
 from store.errors import InvalidInput
 from store.records import ROLES, Action, OutputRef, Pointer, Turn, WorkingState, tokens_of
 from store.text import cut, neutral, neutral_line

@@ -9,7 +9,8 @@ import typer
 from recall_cli.exits import READS
 from recall_cli.options import AgentArgument, Globals, Verbs
 from recall_cli.session import viewing
-from store.briefing import DEFAULT_BUDGET, as_json, check_budget, render
+from store.briefing import as_json, render
+from store.briefing_parts import DEFAULT_BUDGET, check_budget
 from store.errors import NotFound
 from store.text import check_count
 

@@ -17,7 +17,7 @@ from recall_cli.steps import could_not_start
 from recall_cli.values import duration
 from store import checks
 from store.agent import Agent, is_own_run
-from store.briefing import DEFAULT_BUDGET, check_budget
+from store.briefing_parts import DEFAULT_BUDGET, check_budget
 from store.client import check_holder, take
 from store.errors import InvalidInput, LeaseLost, Unavailable
 from store.keeper import Event, Keeper
@@ -120,6 +120,9 @@ def exec_(
                     here.out.message(text)
                     raise typer.Exit(code)
                 ended = child.watch(on_term=on_term, stop=lambda: bool(lost), grace=_GRACE_WHEN_LOST)
+                if ended.signal not in (0, signal.SIGINT, signal.SIGHUP):
+                    # Killed alone, a script leaves the step that was under way: it may end while there is a lease.
+                    child.end_group(0 if lost else at_term)
                 if ended.status == 0 and run is None and not lost:
                     it.end_run(its_run)
             finally:

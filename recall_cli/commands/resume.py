@@ -20,7 +20,7 @@ from recall_cli.values import duration
 from store.access import exported
 from store.agent import Agent
 from store.backend import Acquired
-from store.briefing import DEFAULT_BUDGET, check_budget
+from store.briefing_parts import DEFAULT_BUDGET, check_budget
 from store.client import check_holder, take
 from store.errors import Fenced, InvalidInput, LeaseHeld, LeaseLost, LeaseNotHeld, RecallError
 from store.keeper import Keeper

@@ -18,6 +18,9 @@ import pytest
 
 from store.backends.sqlite import SqliteBackend
 from store.records import TURN, Draft
+from store.restore import restore
+from store.transfer import export
+from store.verify import Problem, verify
 from tests.engine import ROOT, request, verified
 
 STRACE = shutil.which("strace") or "strace"
@@ -53,6 +56,14 @@ if operation == "create":
     backend = opened()
     backend.acquire(request())
     told(b"ACK")
+    os._exit(0)
+if operation == "import":
+    from store.restore import restore
+    backend = opened()
+    with open(place + ".export", "rb") as file:
+        told(b"GO")
+        restore(backend, file)
+        told(b"ACK")
     os._exit(0)
 backend = opened()
 if operation == "acquire":
@@ -110,7 +121,7 @@ OPERATIONS = {
     "acquire": 1,
     "turn": 1,
     "batch": 3,
-    "begin": 2,
+    "begin": 3,
     "end": 2,
     "resolve": 2,
     "renew": 0,
@@ -220,6 +231,7 @@ def test_killed_at_any_call_a_write_is_whole_or_absent(operation: str, prepared:
         if lease and lease.state == "held":
             assert acquired.reason == "dead", point
         after.append(acquired.lease.fence, [Draft(TURN, {"role": "user", "content": "after"}, seq=-1)])
+        assert [each for each in verify(after) if isinstance(each, Problem)] == [], point
         after.close()
         assert len(verified(place)["victim"]) == found + 2, point
         shutil.rmtree(place, ignore_errors=True)
@@ -245,6 +257,46 @@ def test_killed_while_setting_aside_the_log_is_the_old_or_the_new_one(prepared: 
         seen.add(len(lsns))
         after.close()
     assert seen == {3, 8}
+
+
+def test_killed_while_importing_the_agent_is_whole_or_absent(prepared: Path, memory: Path) -> None:
+    """An import lands whole or not at all; one that landed is acquired under a new lineage and a higher epoch."""
+    source = SqliteBackend(prepared, read_only=True)
+    exported = b"".join(export(source, ["victim"]))
+    source.close()
+    whole = [int(each["lsn"]) for each in verified(prepared)["victim"]]
+
+    def fresh(name: str) -> Path:
+        place = memory / name
+        backend = SqliteBackend(place)
+        backend.release(backend.acquire(request("bystander")).lease.fence)
+        backend.close()
+        Path(f"{place}.export").write_bytes(exported)
+        return place
+
+    listed = run_victim(fresh("traced"), "import", trace=memory / "trace")
+    seen = set()
+    where = points(listed.trace)
+    for number, (name, nth) in enumerate(where):
+        if number % 2 and number + 8 < len(where):
+            continue
+        place = fresh(f"killed-{number}")
+        ran = run_victim(place, "import", f"{name}:signal=SIGKILL:when={nth}")
+        after = SqliteBackend(place)
+        found = [each.lsn for each in after.log("victim")]
+        assert found in ([], whole)
+        assert found == whole or not ran.acknowledged
+        assert [each for each in verify(after) if isinstance(each, Problem)] == []
+        if found:
+            acquired = after.acquire(request("victim", incarnation="b" * 32)).lease
+            before = after.branches("victim")[0]
+            assert (acquired.epoch, acquired.lineage != before.lineage) == (2, True)
+        else:
+            with Path(f"{place}.export").open("rb") as file:
+                assert restore(after, file)[0].lsn == whole[-1]
+        seen.add(bool(found))
+        after.close()
+    assert seen == {True, False}
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "pwrite64"])

@@ -187,7 +187,7 @@ def test_stopped_past_its_lease_and_taken_over_a_late_write_is_lease_lost(
     assert told.startswith("lease_lost lease_lost lease_lost lease_lost False")
     assert "('lost', 1)" in told
     lines = verified(place)["stalled"]
-    assert [each["kind"] for each in lines] == ["lease", "action", "turn", "lease"]
+    assert [each["kind"] for each in lines] == ["lease", "tool", "action", "turn", "lease"]
     backend.close()
 
 
@@ -205,9 +205,10 @@ def test_stopped_past_its_lease_with_nobody_in_between_it_acquires_again_and_say
     assert told.startswith("landed landed landed landed True")
     assert "('again', 2)" in told
     lines = verified(tmp_path / "store")["stalled"]
-    assert [each["kind"] for each in lines] == ["lease", "action", "turn", "lease", "turn", "action", "action", "turn"]
-    assert [int(each["epoch"]) for each in lines] == [1, 1, 1, 2, 2, 2, 2, 2]
-    assert '"reason":"again"' in lines[3]["body"]
+    assert [each["kind"] for each in lines[:5]] == ["lease", "tool", "action", "turn", "lease"]
+    assert [each["kind"] for each in lines[5:]] == ["turn", "action", "action", "turn"]
+    assert [int(each["epoch"]) for each in lines] == [1] * 4 + [2] * 5
+    assert '"reason":"again"' in lines[4]["body"]
 
 
 STOPPED_INSIDE = (

@@ -166,7 +166,7 @@ class ReadOnly:
 
 
 def for_reading(directory: str) -> ReadOnly:
-    """The way to read a store (design.md, section 12, "Looking does not touch").
+    """The way to read a store so that looking does not touch it.
 
     Where the directory may be written, SQLite's own -wal and -shm are all that
     reading makes. Where it may not: without a WAL the file cannot change under
