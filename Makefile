@@ -30,7 +30,7 @@ generate: setup
 	$(BIN)/python tools/generate.py
 
 bench: setup
-	for script in turn resume startup contention; do echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || exit 1; done
+	for script in turn resume startup run contention; do echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || exit 1; done
 
 # A checkout hides packaging faults; this installs what users would get and runs it from elsewhere.
 wheel: setup

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from recall_cli.options import Globals
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.files import exists
-from store.errors import LeaseNotHeld, NotFound, TokenMismatch
+from store.errors import LeaseNotHeld, NotFound, TokenMismatch, Unavailable
 from store.text import check_agent
 from store.views import View
 
@@ -97,8 +97,7 @@ def working(here: Globals, agent_id: str) -> Iterator[tuple[SqliteBackend, Calla
     """
     from store.access import exported
     from store.agent import Agent
-    from store.client import patiently
-    from store.keeper import Keeper
+    from store.keeper import Keeper, patiently
     from store.lease import DEFAULT_TTL_MS
 
     token = os.environ.get("RECALL_LEASE", "")
@@ -119,7 +118,17 @@ def working(here: Globals, agent_id: str) -> Iterator[tuple[SqliteBackend, Calla
             yield backend, take
         finally:
             for agent in own:
-                agent.release()
+                give_back(here, agent)
+
+
+def give_back(here: Globals, agent: Agent) -> bool:
+    """Release the lease of a process that ends now; False if it was lost."""
+    try:
+        return agent.release()
+    except Unavailable as problem:
+        # It is free anyway once this process is gone; what became of its work matters more.
+        here.out.warn(problem)
+        return True
 
 
 def check_store_of_token(here: Globals) -> None:

@@ -7,26 +7,27 @@ a person.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from recall_cli.asking import ask
 from recall_cli.spawn import Child, Ended
 from recall_cli.streams import Kept
 from store import actions as rules
 from store.actions import ActionEnd
-from store.agent import Agent
 from store.errors import Conflict, LeaseExpired, LeaseLost, NeedsSettling, RecallError, StillRunning
 from store.records import Action
 from store.running import witness
 from store.text import quoted
 from store.views import View
+
+if TYPE_CHECKING:
+    from store.agent import Agent
 
 STDERR_LIMIT = 8 * 1024  # bytes of stderr that an action keeps
 _POLL = 0.2
@@ -127,7 +128,7 @@ def replay(view: View, call: Call, action: Action, say: Callable[[str], None]) -
     if left and not call.replay_cut:
         raise OutputCut(step=quoted(call.step), left=f"{left:,}", seq=action.seq)
     text = view.output(action.result_ref).content if action.result_ref else action.result
-    data = base64.b64decode(text) if command.get("encoding") == "base64" else text.encode()
+    data = binascii.a2b_base64(text) if command.get("encoding") == "base64" else text.encode()
     say(f"step {quoted(call.step)} was done at {action.ended_at} (action {action.seq}); its output is replayed")
     if left or not command.get("captured", True):
         say("not all of its output was kept")
@@ -225,6 +226,8 @@ def _clear_the_way(agent: Agent, call: Call) -> None:
 
 def _resolve(agent: Agent, call: Call, last: Action) -> None:
     """Ask the step's resolver about its last attempt, and record what it says."""
+    from recall_cli.asking import ask
+
     args = agent.view.output(last.args_ref).content if last.args_ref else last.args
     found = ask(call.resolver, agent.id, last, args=args, timeout=call.resolver_timeout) if call.resolver else None
     if found is None:
@@ -309,7 +312,7 @@ def _storable(data: bytes) -> tuple[str, str]:
             return data.decode(), ""
         except UnicodeDecodeError:
             pass
-    return base64.b64encode(data).decode(), "base64"
+    return binascii.b2a_base64(data, newline=False).decode(), "base64"
 
 
 def regaining(take: Callable[[float], Agent], agent: Agent, work: Callable[[Agent], T]) -> T:

@@ -12,16 +12,17 @@ from store.agent import Agent
 from store.backend import Acquired, Backend
 from store.clock import Instant
 from store.errors import LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld, TokenMismatch
-from store.keeper import Keeper
+from store.keeper import Keeper, patiently
 from store.lease import DEFAULT_TTL_MS, Fence, Lease, LeaseRequest
 from store.process import provably_dead, this_process
 
 T = TypeVar("T")
 _TRIES = 5
+MOMENT = 2.0  # seconds that a write waits for somebody else's; parallel scripts and hooks are done well within
 
 
 def once(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "", archived: bool = False) -> T:
-    """Take the lease, do ``work``, release.
+    """Take the lease, do ``work``, release. Another holder's is waited for, but only for a moment.
 
     Args:
         archived: whether an archived agent may be written to.
@@ -34,7 +35,7 @@ def once(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: st
     one = Agent(backend, agent, keeper)
     if not archived:
         one.refuse_archived()
-    keeper.acquire()
+    patiently(keeper.acquire, MOMENT)
     try:
         if not archived:
             one.refuse_archived()  # it may have been archived between the look and the lease

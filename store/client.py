@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -12,8 +11,8 @@ from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.briefing_parts import DEFAULT_BUDGET
 from store.clock import Clock, Random
-from store.errors import BadRecord, InvalidInput, LeaseHeld, RecallError
-from store.keeper import Event, Keeper
+from store.errors import BadRecord, InvalidInput, RecallError
+from store.keeper import Event, Keeper, patiently
 from store.lease import DEFAULT_TTL_MS, check_ttl
 from store.place import store_directory
 from store.text import check_agent, check_text
@@ -132,21 +131,6 @@ def take(agent: Agent, wait: float) -> Acquired:
         LeaseHeld: they still do.
     """
     return patiently(agent.take, wait)
-
-
-def patiently(acquire: Callable[[], Acquired], wait: float) -> Acquired:
-    """What ``acquire`` returns, tried again for ``wait`` seconds while it raises LeaseHeld."""
-    deadline = time.monotonic() + wait
-    pause = 0.05
-    while True:
-        try:
-            return acquire()
-        except LeaseHeld:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise
-            time.sleep(min(pause, left))
-            pause = min(pause * 1.5, 1.0)
 
 
 def check_holder(holder: str | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -189,6 +190,21 @@ class Keeper:
                 return False
             fence, self._fence = self._fence, None
         return self._backend.release(fence)
+
+
+def patiently(acquire: Callable[[], Acquired], wait: float) -> Acquired:
+    """What ``acquire`` returns, tried again for ``wait`` seconds while it raises LeaseHeld."""
+    deadline = time.monotonic() + wait
+    pause = 0.005
+    while True:
+        try:
+            return acquire()
+        except LeaseHeld:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.5, 0.5)
 
 
 def _renew(reference: weakref.ref[Keeper], stop: threading.Event, every: float) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from recall_cli.exits import WRITES
 from recall_cli.options import AgentArgument, Globals, Verbs
-from recall_cli.session import writing
+from recall_cli.session import give_back, writing
 from recall_cli.spawn import KILL_GRACE, Child, guard
 from recall_cli.steps import could_not_start
 from recall_cli.values import duration
@@ -126,7 +126,7 @@ def exec_(
                 if ended.status == 0 and run is None and not lost:
                     it.end_run(its_run)
             finally:
-                released = it.release()
+                released = give_back(here, it)
         finally:
             child.cancel()
             call_off()
