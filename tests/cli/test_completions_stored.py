@@ -95,25 +95,29 @@ QUOTED: list[tuple[str, list[str]]] = [
 
 
 def _startup(shell: str, home: Path) -> tuple[Sequence[str], dict[str, str | None]]:
-    """How to start it with the completions loaded; recall prints the words that it gets."""
+    """How to start it with the completions loaded; recall prints the words that it gets.
+
+    The prompt counts its calls, since a shell that repaints shows a prompt twice, and keys typed early may be lost.
+    """
     if shell == "bash":
         (home / "rc").write_text(
             script("bash")
             + "bind 'set bell-style none'\nbind 'set enable-bracketed-paste off'\n"
-            + "recall() { printf '\\nRAN'; printf '<%s>' \"$@\"; printf '\\n'; }\nPS1=READY\n"
+            + "N=0\nrecall() { (( N++ )); printf '\\nRAN'; printf '<%s>' \"$@\"; printf '\\n'; }\nPS1='READY$N.'\n"
         )
         return ("--noprofile", "--rcfile", str(home / "rc"), "-i"), {"HISTFILE": None}
     if shell == "zsh":
         (home / "_recall").write_text(script("zsh"))
         (home / ".zshrc").write_text(
             f"fpath=({home} $fpath)\nautoload -U compinit; compinit -u -D\nunsetopt zle_bracketed_paste beep\n"
-            "recall() { printf '\\nRAN'; printf '<%s>' \"$@\"; printf '\\n'; }\nPS1=READY\n"
+            "N=0\nrecall() { (( N++ )); printf '\\nRAN'; printf '<%s>' \"$@\"; printf '\\n'; }\n"
+            "setopt promptsubst\nPS1='READY$N.'\n"
         )
         return ("-i",), {"ZDOTDIR": str(home)}
     (home / "init.fish").write_text(
         script("fish")
-        + "function recall; printf '\\nRAN'; printf '<%s>' $argv; printf '\\n'; end\n"
-        + "function fish_prompt; printf READY; end\nset -g fish_greeting\nset -g fish_autosuggestion_enabled 0\n"
+        + "set -g N 0\nfunction recall; set -g N (math $N + 1); printf '\\nRAN'; printf '<%s>' $argv; printf '\\n'; end\n"
+        + "function fish_prompt; printf READY$N.; end\nset -g fish_greeting\nset -g fish_autosuggestion_enabled 0\n"
     )
     return ("--no-config", "-i", "-C", f"source {home}/init.fish"), {}
 
@@ -131,10 +135,11 @@ def _complete(
     home.mkdir()
     words, more = _startup(shell, home)
     path = f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}{os.pathsep}{tools}"
+    lines = [*(f"recall {line}" for line in typed), "exit"]
     ended = run_on_terminal(
         *words,
         program=(_shell(shell),),
-        dialogue=[("READY", f"recall {line}\n") for line in typed] + [("READY", "exit\n")],
+        dialogue=[(f"READY{at}.", line + "\n") for at, line in enumerate(lines)],
         columns=400,
         env={"PATH": path, "TERM": "dumb", **more, **env},
         timeout=150,
