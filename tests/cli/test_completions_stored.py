@@ -116,7 +116,8 @@ def _startup(shell: str, home: Path) -> tuple[Sequence[str], dict[str, str | Non
         return ("-i",), {"ZDOTDIR": str(home)}
     (home / "init.fish").write_text(
         script("fish")
-        + "set -g N 0\nfunction recall; set -g N (math $N + 1); printf '\\nRAN'; printf '<%s>' $argv; printf '\\n'; end\n"
+        + "set -g N 0\n"
+        + "function recall; set -g N (math $N + 1); printf '\\nRAN'; printf '<%s>' $argv; printf '\\n'; end\n"
         + "function fish_prompt; printf READY$N.; end\nset -g fish_greeting\nset -g fish_autosuggestion_enabled 0\n"
     )
     return ("--no-config", "-i", "-C", f"source {home}/init.fish"), {}
