@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 
-from recall_cli.look import every_lease
+from recall_cli.look import every_lease, seconds_since
 from store.backend import Backend
-from store.clock import parse_rfc3339, to_datetime
-from store.errors import NotFound, RecallError
+from store.clock import Instant
 from store.records import ACTION, Action
 from store.views import View
 
@@ -34,7 +32,7 @@ class Filter:
     step: str = ""
     newer_than: float | None = None
 
-    def lets(self, view: View, action: Action, now: datetime) -> bool:
+    def lets(self, view: View, action: Action, now: Instant) -> bool:
         """Whether the action is one of those."""
         exact = (
             (self.class_, action.class_),
@@ -57,7 +55,7 @@ class Filter:
 
 def pending(backend: Backend, agent: str, wanted: Filter) -> Iterator[tuple[View, Action]]:
     """Open actions of an agent, or of all with "", by agent and number."""
-    now = to_datetime(backend.clock.now().wall_us)
+    now = backend.clock.now()
     after = (agent, 0)
     while True:
         page = backend.in_force(agent or None, ACTION, limit=_PAGE, after=after)
@@ -73,27 +71,17 @@ def pending(backend: Backend, agent: str, wanted: Filter) -> Iterator[tuple[View
 
 def every(backend: Backend, agent: str, wanted: Filter) -> Iterator[tuple[View, Action]]:
     """Actions of an agent, or of all with "", by agent, the newest of each first."""
-    now = to_datetime(backend.clock.now().wall_us)
+    now = backend.clock.now()
     for name in [agent] if agent else (lease.agent for lease in every_lease(backend)):
         view = View(backend, name)
         yield from ((view, action) for action in view.actions() if wanted.lets(view, action, now))
 
 
-def age_of(action: Action, now: datetime) -> float:
+def age_of(action: Action, now: Instant) -> float:
     """Seconds since it was started; 0 where that cannot be read."""
-    try:
-        return (now - parse_rfc3339(action.started_at)).total_seconds()
-    except ValueError:
-        return 0.0
+    return seconds_since(action.started_at, now) or 0.0
 
 
 def args_of(view: View, action: Action) -> str:
-    """The whole arguments, wherever they are kept."""
-    if not action.args_ref:
-        return action.args
-    try:
-        return view.output(action.args_ref).content
-    except NotFound:
-        return f"(output {action.args_ref} is gone)"
-    except RecallError as problem:
-        return f"({problem.message})"
+    """The whole arguments, wherever they are kept; words that say so where they are gone or damaged."""
+    return view.content(action.args_ref) if action.args_ref else action.args

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from functools import partial
 
 from recall_cli.options import Globals
 from recall_cli.pending import Filter, age_of, args_of, pending
 from recall_cli.render import Out
-from recall_cli.resolving import perhaps_running, settle_one
-from recall_cli.session import reading, require
+from recall_cli.resolving import perhaps_running
+from recall_cli.session import operate, reading, require
 from recall_cli.values import age
 from store import checks
 from store.actions import ActionEnd
+from store.agent import Agent
 from store.canonical import BLOB_LIMIT
-from store.clock import to_datetime
+from store.clock import Instant
 from store.errors import BadRecord, Conflict, InvalidInput, NotFound, StillRunning
 from store.records import ACTION, LEASE, STEP, TOOL, TURN, Action, Record
 from store.text import check_text, cut, lines_of
@@ -43,7 +44,7 @@ def walk(here: Globals, agent: str, seqs: list[int], wanted: Filter, *, by: str)
                 if not action.open:
                     out.message(f"action {action.seq} of {view.agent} is {action.status} already")
                     continue
-                _show(out, view, action, to_datetime(backend.clock.now().wall_us))
+                _show(out, view, action, backend.clock.now())
                 answer = _settle(here, view, action, by)
                 settled += answer == "settled"
                 if answer == "quit":
@@ -86,7 +87,10 @@ def _settle(here: Globals, view: View, action: Action, by: str) -> str:
         told = "" if choice == "abandoned" else _ask_text(out, f"{what} (empty: none)?", limit)
         end = ActionEnd(choice, told if what == "result" else "", told if what == "error" else "", reason)
         try:
-            after = settle_one(here, view.agent, action.seq, end, by=by, force=obstacle is not None)
+            force = obstacle is not None
+            after = operate(
+                here, view.agent, partial(Agent.resolve_action, seq=action.seq, end=end, by=by, force=force)
+            )
         except (Conflict, NotFound, BadRecord, StillRunning) as problem:
             out.error(problem.code, problem.message, problem.hint)
             return "skip"
@@ -106,7 +110,7 @@ def _ask_text(out: Out, question: str, limit: int) -> str:
             out.error(problem.code, problem.message, problem.hint)
 
 
-def _show(out: Out, view: View, action: Action, now: datetime) -> None:
+def _show(out: Out, view: View, action: Action, now: Instant) -> None:
     """One call, whole, and what the log says around it, on stderr; all of it is stored text and shown as such."""
     out.message("")
     out.message(f"action {action.seq} of {view.agent}: {action.tool} ({action.class_}, {action.status})")

@@ -42,7 +42,7 @@ def list_actions(
         str | None, typer.Option("--class", click_type=Choice(CLASSES), help="Only of this class.")
     ] = None,
     tool: Annotated[str, typer.Option("--tool", metavar="TOOL", help="Only calls of this tool.")] = "",
-    step: Annotated[str, typer.Option("--step", metavar="NAME", help="Only attempts of this step.")] = "",
+    step: Annotated[str, typer.Option("--step", metavar="STEP", help="Only attempts of this step.")] = "",
     older_than: Annotated[
         str, typer.Option("--older-than", metavar="DURATION", help="Started at least so long ago: 90s, 1h.")
     ] = "",
@@ -128,7 +128,7 @@ def begin(
         typer.Option("--args", metavar="ARGS", help="Its arguments: JSON if it starts with { or [; - or @FILE reads."),
     ] = None,
     step: Annotated[
-        str | None, typer.Option("--step", metavar="NAME", help="A name that is the same call whenever it is begun.")
+        str | None, typer.Option("--step", metavar="STEP", help="A name that is the same call whenever it is begun.")
     ] = None,
     run: Annotated[
         str | None,

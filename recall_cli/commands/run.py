@@ -57,14 +57,14 @@ def run(
         ),
     ] = None,
     step: Annotated[
-        str | None, typer.Option("--step", metavar="NAME", help="The step that this is: it happens once.")
+        str | None, typer.Option("--step", metavar="STEP", help="The step that this is: it happens once.")
     ] = None,
     run_: Annotated[
         str | None,
         typer.Option("--run", metavar="NAME", envvar="RECALL_RUN", show_envvar=True, help="The run of the step."),
     ] = None,
     tool: Annotated[
-        str | None, typer.Option("--tool", metavar="NAME", help="The tool's name [default: the command's].")
+        str | None, typer.Option("--tool", metavar="TOOL", help="The tool's name [default: the command's].")
     ] = None,
     args: Annotated[
         str | None,
