@@ -342,7 +342,7 @@ class Out:
         if not self.interactive:
             raise InvalidInput(
                 field="--yes",
-                reason="needed, since there is no terminal to ask on",
+                reason="is needed, since there is no terminal to ask on",
                 hint="look first with --dry-run, then add --yes",
             )
         return self.ask(f"{question} [y/N]").lower() in ("y", "yes")

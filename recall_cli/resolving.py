@@ -13,12 +13,12 @@ from recall_cli.exits import Exit
 from recall_cli.options import Globals
 from recall_cli.pending import MOST_SEQ, Filter, pending
 from recall_cli.session import reading, require, writing
-from store.access import beside, may_be_acting
+from store.access import beside
 from store.actions import ActionEnd, already_closed
 from store.agent import Agent
 from store.errors import ActionNotUnknown, BadRecord, Conflict, InvalidInput, NotFound, RecallError, StillRunning
 from store.records import CLOSED_STATUSES, Action, plain
-from store.running import still_running
+from store.running import may_be_acting, still_running
 from store.text import quoted
 from store.views import View
 

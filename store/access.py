@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from store.agent import Agent
 from store.backend import Acquired, Backend
-from store.clock import Instant
 from store.errors import LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld, TokenMismatch
 from store.keeper import Keeper, patiently
-from store.lease import DEFAULT_TTL_MS, Fence, Lease, LeaseRequest
-from store.process import provably_dead, this_process
+from store.lease import DEFAULT_TTL_MS, Fence, LeaseRequest
+from store.process import this_process
+from store.running import may_be_acting
 
 T = TypeVar("T")
 _TRIES = 5
@@ -64,11 +64,6 @@ def exported(backend: Backend, agent: str, token: str, *, background: bool = Fal
     if background:
         keeper.renew_in_background(lease.ttl_ms)
     return Agent(backend, agent, keeper)
-
-
-def may_be_acting(lease: Lease, now: Instant) -> bool:
-    """Whether somebody may act under the lease right now: it is in force, and its holder not provably dead."""
-    return lease.live(now) and not provably_dead(lease.process)
 
 
 def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: str = "") -> T:

@@ -11,7 +11,7 @@ from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.briefing_parts import DEFAULT_BUDGET
 from store.clock import Clock, Random
-from store.errors import BadRecord, InvalidInput, RecallError
+from store.errors import BadRecord, InvalidInput, LeaseHeld, RecallError
 from store.keeper import Event, Keeper, patiently
 from store.lease import DEFAULT_TTL_MS, check_ttl
 from store.place import store_directory
@@ -109,7 +109,9 @@ class Client:
             if not defer_lease:
                 take(agent, wait)
             agent.refresh()
-        except BaseException:
+        except BaseException as problem:
+            if isinstance(problem, LeaseHeld):
+                problem.hint = f"wait for it with wait=SECONDS; who it is: recall lease show {agent_id}"
             with suppress(RecallError):
                 agent.release()  # nobody else could: the caller has no agent to release
             raise

@@ -41,7 +41,15 @@ class InvalidInput(RecallError):
     """A value that cannot be accepted; nothing was written."""
 
     code = "invalid_input"
-    template = "{field}: {reason}"
+    template = "{field}{joint} {reason}"
+
+    def __init__(self, **details: Any) -> None:
+        # A reason that is a predicate ("must not be empty") reads on after its subject.
+        said = str(details["reason"]).partition(" ")[0] in _PREDICATES
+        super().__init__(**{"joint": "" if said else ":", **details})
+
+
+_PREDICATES = frozenset(("cannot", "does", "has", "have", "is", "must", "needs", "would"))
 
 
 class NotFound(RecallError):
@@ -67,7 +75,7 @@ class LeaseHeld(RecallError):
 
     code = "lease_held"
     template = "agent {agent}: lease is held by {holder} (epoch {epoch}) until {until}"
-    hint_template = "wait with --wait, or end it with: recall lease break -a {agent}"
+    hint_template = "let it finish; who it is, and whether it lives: recall lease show {agent}"
 
 
 # -- the caller has to stop acting: it is fenced ------------------------------------
@@ -309,7 +317,7 @@ class StoreDamaged(Corrupt):
 
     code = "store_damaged"
     template = "store {path} is damaged: {reason}"
-    hint_template = "copy the directory before anything else, then run: recall doctor"
+    hint_template = "copy the directory before anything else; what can be saved and how: recall doctor"
 
 
 class BadRecord(Corrupt):

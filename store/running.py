@@ -1,4 +1,4 @@
-"""Whether the command of an action still runs, although its runner may be gone.
+"""Whether an open action is still being worked on: its command may run although its runner is gone.
 
 Two witnesses, and either is enough. A *lock file* of
 the action, whose open descriptor the whole command tree inherits: the kernel
@@ -17,7 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from store.process import Process, describe, same_place, state_and_group
+from store.clock import Instant
+from store.lease import Lease
+from store.process import Process, describe, provably_dead, same_place, state_and_group
 from store.records import Action
 
 DIRECTORY = "running"
@@ -75,6 +77,22 @@ def still_running(directory: str, action: Action) -> str:
     if _lock_held(directory, command.get("lock")) or _alive(pid, command):
         return f"pid {pid}"
     return ""
+
+
+def may_be_acting(lease: Lease, now: Instant) -> bool:
+    """Whether somebody may act under the lease right now: it is in force, and its holder not provably dead."""
+    return lease.live(now) and not provably_dead(lease.process)
+
+
+def stuck(directory: str, action: Action, lease: Lease | None, now: Instant) -> bool:
+    """Whether an open action goes on only if a person, a resolver or a resumption sees to it.
+
+    It is unknown, or nobody holds the lease who could still close it; in both
+    cases its command is not seen to be running.
+    """
+    if not action.open or still_running(directory, action):
+        return False
+    return action.status == "unknown" or lease is None or not may_be_acting(lease, now)
 
 
 def forget(directory: str, action: Action) -> None:

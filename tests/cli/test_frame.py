@@ -81,7 +81,7 @@ def test_long_values_come_from_stdin_and_files_byte_for_byte(run_recall: Run, tm
         ("@", "recall: goal: @ needs a file name"),
         ("@.", "recall: goal: '.' cannot be read: Is a directory"),
         ("-", "recall: goal: standard input is not UTF-8 text (byte 1)"),
-        (b"a\xff", "recall: goal: is not UTF-8 text (character 1)"),
+        (b"a\xff", "recall: goal is not UTF-8 text (character 1)"),
         ("@/dev/zero", "recall: goal: '/dev/zero' has more than 67,108,864 bytes"),
     ],
 )
@@ -175,7 +175,7 @@ def test_without_a_name_the_directory_is_that_of_the_user(run_recall: Run, envir
     ("flags", "variables", "message"),
     [
         ({"backend": "postgresql://u:secret@h/db"}, {}, "--backend: backend 'postgresql' is not supported"),
-        ({"backend": "sqlite:"}, {}, "--backend: must not be empty"),
+        ({"backend": "sqlite:"}, {}, "--backend must not be empty"),
         ({}, {"RECALL_BACKEND": "s3", "RECALL_BACKEND_URL": "/d"}, "RECALL_BACKEND: backend 's3' is not supported"),
         (
             {},
@@ -324,7 +324,7 @@ def test_without_a_terminal_nothing_is_asked(run_recall: Run) -> None:
     """A script is never left waiting for an answer: it needs --yes."""
     ended = run_recall("confirm", program=SAMPLE, input="y\n")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("recall: --yes: needed, since there is no terminal to ask on")
+    assert ended.err.startswith("recall: --yes is needed, since there is no terminal to ask on")
     assert run_recall("confirm", "--yes", program=SAMPLE).out == "went on\n"
 
 

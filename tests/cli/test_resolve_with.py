@@ -114,7 +114,7 @@ def test_a_dry_run_asks_nobody(interrupted: None, run_recall: Run, tmp_path: Pat
 def test_several_need_a_yes(interrupted: None, run_recall: Run, run_on_terminal: Run, tmp_path: Path) -> None:
     """Without a terminal --yes is needed; on one a person is shown them and asked, and no means nothing."""
     done = _ask(run_recall, NOT, "-a", "x", "1", "2")
-    assert (done.code, "--yes: needed" in done.err) == (2, True)
+    assert (done.code, "--yes is needed" in done.err) == (2, True)
     asked = run_on_terminal(
         *("actions", "resolve", "--with", NOT, "-a", "x", "1", "2"),
         dialogue=[("ask 'exit 1' about 2, and settle each as it tells? [y/N]", "n\n")],
@@ -226,15 +226,15 @@ def test_a_reason_stands_for_the_finding(interrupted: None, run_recall: Run, tmp
 @pytest.mark.parametrize(
     ("words", "field"),
     [
-        (("-a", "x", "1", "done", "--with", "true", "--reason", "r"), "--with: cannot be combined with STATUS"),
-        (("-a", "x", "1", "--with", "true", "--result", "r"), "--with: cannot be combined with --result"),
-        (("-a", "x", "1", "--with", "true", "--error", "r"), "--with: cannot be combined with --error"),
-        (("-a", "x", "1", "--with", ""), "--with: must not be empty"),
-        (("-a", "x", "--with", "true"), "SEQ: is missing"),
-        (("-a", "x", "--with", "true", "--tool", "t"), "--all-pending: is needed with a filter"),
+        (("-a", "x", "1", "done", "--with", "true", "--reason", "r"), "--with cannot be combined with STATUS"),
+        (("-a", "x", "1", "--with", "true", "--result", "r"), "--with cannot be combined with --result"),
+        (("-a", "x", "1", "--with", "true", "--error", "r"), "--with cannot be combined with --error"),
+        (("-a", "x", "1", "--with", ""), "--with must not be empty"),
+        (("-a", "x", "--with", "true"), "SEQ is missing"),
+        (("-a", "x", "--with", "true", "--tool", "t"), "--all-pending is needed with a filter"),
         (("-a", "x", "1", "--with", "true", "--timeout", "soon"), "--timeout: 'soon' is not a duration"),
-        (("-a", "x", "1", "done", "--reason", "r", "--timeout", "3s"), "--timeout: is nothing without --with"),
-        (("-a", "x", "1", "--with", "true", "--reason", ""), "--reason: must not be empty"),
+        (("-a", "x", "1", "done", "--reason", "r", "--timeout", "3s"), "--timeout is nothing without --with"),
+        (("-a", "x", "1", "--with", "true", "--reason", ""), "--reason must not be empty"),
     ],
 )
 def test_what_cannot_be_combined_is_one_line(

@@ -102,6 +102,7 @@ class SqliteBackend(Inspector):
         try:
             with self._lock:
                 files.make_database(self.directory)
+                files.check_not_cut(self.directory)
                 connection = files.connect(files.for_writing(self.directory))
                 try:
                     schema.tune(connection)

@@ -21,11 +21,13 @@ from store.errors import (
     NetworkFilesystem,
     PlatformUnsupported,
     RecallError,
+    StoreDamaged,
     StoreFull,
     StoreMissing,
     StoreReadOnly,
     StoreUnreadable,
 )
+from store.running import DIRECTORY as COMMANDS
 
 DB = "recall.db"
 
@@ -51,8 +53,38 @@ def database(directory: str) -> str:
 
 
 def exists(directory: str) -> bool:
-    """Whether there is a store, or the beginning of one."""
-    return os.path.exists(database(directory))
+    """Whether there is a store, or the beginning of one.
+
+    Raises:
+        StoreUnreadable: that cannot be seen.
+    """
+    try:
+        os.stat(database(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as problem:
+        raise StoreUnreadable(path=directory, reason=_why(problem)) from problem
+    return True
+
+
+def check_not_cut(directory: str) -> None:
+    """Refuse a recall.db of no bytes beside what only a store in use can have left.
+
+    Opening it would make SQLite delete the write-ahead log, which may hold all
+    that is left; a making that was cut short leaves nothing but the two empty files.
+
+    Raises:
+        StoreDamaged: it was emptied.
+    """
+    try:
+        if os.stat(database(directory)).st_size:
+            return
+        beside = [DB + "-wal"] if wal_size(directory) else []
+        beside += [each for each in sorted(os.listdir(directory)) if each == COMMANDS or each.endswith(".backup")]
+    except OSError:
+        return  # whoever opens it meets that, and has the words for it
+    if beside:
+        raise StoreDamaged(path=directory, reason=f"{DB} has no bytes, but there is {', '.join(beside)}")
 
 
 def make_directory(directory: str) -> None:
@@ -178,14 +210,11 @@ def for_reading(directory: str) -> ReadOnly:
         StoreMissing, StoreUnreadable.
     """
     path = database(directory)
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        raise StoreMissing(what="store", name="", path=directory) from None
-    except OSError as problem:
-        raise StoreUnreadable(path=directory, reason=_why(problem)) from problem
+    if not exists(directory):
+        raise StoreMissing(what="store", name="", path=directory)
     if not os.access(path, os.R_OK):
         raise StoreUnreadable(path=directory, reason="permission denied")
+    check_not_cut(directory)
     if os.access(directory, os.W_OK) and os.access(path, os.W_OK):
         return ReadOnly(_uri(path, "mode=ro"))
     wal = _size(path + "-wal")

@@ -14,8 +14,8 @@ import sqlite3
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from store.asides import asides
@@ -23,7 +23,7 @@ from store.audit import Row, body_of, check_body
 from store.backends.sqlite import files, schema
 from store.backends.sqlite.backend import SqliteBackend
 from store.backends.sqlite.lock import NAME as LOCK
-from store.clock import parse_rfc3339
+from store.clock import Instant, parse_rfc3339
 from store.errors import (
     BadRecord,
     Corrupt,
@@ -35,8 +35,10 @@ from store.errors import (
     StoreMissing,
     StoreNewer,
 )
+from store.lease import Lease
 from store.process import provably_dead, stopped
-from store.records import ACTION, Record
+from store.records import ACTION, Action, Record
+from store.running import stuck
 
 Status = Literal["ok", "warn", "bad"]
 
@@ -66,8 +68,11 @@ def examine(directory: str) -> Iterator[Check]:
     """All checks, in the order of what rests on what; it stops where there is nothing more to look at."""
     yield Check("python", "ok", f"{platform.python_version()} on {platform.system()}")
     yield check_sqlite(sqlite3.sqlite_version_info)
-    if not os.path.isdir(directory) or not files.exists(directory):
-        yield _bad("store", StoreMissing(what="store", name="", path=directory))
+    try:
+        if not files.exists(directory):
+            raise StoreMissing(what="store", name="", path=directory)
+    except RecallError as problem:
+        yield _bad("store", problem)
         return
     yield from _modes(directory)
     yield from _file_system(directory)
@@ -87,8 +92,15 @@ def examine(directory: str) -> Iterator[Check]:
     yield _leftovers(directory)
 
 
+_RESCUE = (
+    "copy the directory, then put a backup or an export in its place (recall import FILE --dir OTHER-DIRECTORY); "
+    "without one, sqlite3 recall.db .recover on the copy shows what can be read"
+)
+
+
 def _bad(name: str, problem: RecallError) -> Check:
-    return Check(name, "bad", problem.message, problem.hint, problem)
+    hint = _RESCUE if isinstance(problem, StoreDamaged) else problem.hint
+    return Check(name, "bad", problem.message, hint, problem)
 
 
 def check_sqlite(version: tuple[int, ...]) -> Check:
@@ -97,7 +109,7 @@ def check_sqlite(version: tuple[int, ...]) -> Check:
     mended = version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51) or (3, 44, 6) <= version < (3, 45)
     if mended or version < (3, 7):
         return Check("sqlite", "ok", text)
-    detail = f"{text} has the WAL-reset bug; recall is not exposed, since all its writes and checkpoints take turns"
+    detail = f"{text}, whose WAL-reset bug cannot happen here: all writes and checkpoints of recall take turns"
     return Check("sqlite", "ok", detail, "let no other program write to recall.db; reading is harmless")
 
 
@@ -118,10 +130,12 @@ def _modes(directory: str) -> Iterator[Check]:
         yield Check("directory", "warn", f"{path} is a symbolic link", "use the directory that it points to")
     elif loose:
         yield Check("directory", "warn", f"{directory} can be read or written by others", "; ".join(loose))
-    elif not os.access(directory, os.W_OK) or not os.access(path, os.W_OK):
-        yield Check("directory", "warn", f"{directory} is read-only for this user: it can be looked at, not written")
     else:
         yield Check("directory", "ok", f"{directory}, private to this user")
+    closed = [each for each in (directory, path) if not os.access(each, os.W_OK)]
+    if closed:
+        detail = f"{closed[0]} is read-only for this user: it can be looked at, but every write will fail"
+        yield Check("writing", "warn", detail, "to write, be its owner, or mount it read-write")
 
 
 def _file_system(directory: str) -> Iterator[Check]:
@@ -197,14 +211,28 @@ def _wal(directory: str) -> Check:
 
 
 def _contents(backend: SqliteBackend) -> Iterator[Check]:
-    for check in (_quick_check, _guards, _sample, _leases, _pending, _asides):
+    checks: tuple[tuple[str, Callable[[SqliteBackend], Check]], ...] = (
+        ("file", _quick_check),
+        ("guards", _guards),
+        ("records", _sample),
+        ("leases", _leases),
+        ("actions", _pending),
+        ("set aside", _asides),
+    )
+    told: set[str] = set()
+    for name, check in checks:
         try:
-            yield check(backend)
+            found = check(backend)
         except Corrupt as problem:
-            yield _bad(check.__name__.strip("_").replace("_", " "), problem)
+            found = _bad(name, problem)
         except (TypeError, ValueError, AttributeError) as odd:  # a column of a tampered store may hold anything
-            reason = f"rows that cannot be read ({odd})"
-            yield _bad(check.__name__.strip("_"), StoreDamaged(path=backend.directory, reason=reason))
+            found = _bad(name, StoreDamaged(path=backend.directory, reason=f"rows that cannot be read ({odd})"))
+        if isinstance(found.problem, StoreDamaged):
+            # One damage stops several checks; what to do about it is the same.
+            again = "the same" if found.detail in told else found.detail
+            told.add(found.detail)
+            found = replace(found, detail=again, hint=found.hint if len(told) == 1 and again != "the same" else "")
+        yield found
 
 
 def _quick_check(backend: SqliteBackend) -> Check:
@@ -234,7 +262,8 @@ def _sample(backend: SqliteBackend) -> Check:
     if bad:
         detail = f"{len(bad)} of the newest {len(rows):,} cannot be read, first: {bad[0].message}"
         return Check("records", "bad", detail, "the others are not affected; see: recall verify", bad[0])
-    return Check("records", "ok", f"the newest {len(rows):,} can be read; --deep reads all")
+    detail = f"the newest {len(rows):,} can be read; hashes not checked"
+    return Check("records", "ok", detail, "recall verify, or --deep, checks those of all records")
 
 
 def _read(backend: SqliteBackend, row: Row) -> None:
@@ -275,12 +304,24 @@ def _pending(backend: SqliteBackend) -> Check:
     found = backend.in_force(None, ACTION, limit=_SAMPLE)
     if not found:
         return Check("actions", "ok", "none is unfinished")
-    now = backend.clock.now().wall_us / 1_000_000
-    ages = sorted((now - parse_rfc3339(each.at).timestamp() for each in found), reverse=True)
+    now = backend.clock.now()
+    ages = [now.wall_us / 1_000_000 - parse_rfc3339(each.at).timestamp() for each in found]
     hours, days = sum(age > 3600 for age in ages), sum(age > 86400 for age in ages)
+    leases = {agent: backend.lease(agent) for agent in {each.agent for each in found}}
+    stopped_short = [each.agent for each in found if _is_stuck(backend, each, leases[each.agent], now)]
     count = f"{len(found):,}" + (" or more" if len(found) == _SAMPLE else "")
     detail = f"{count} unfinished, {hours:,} for more than an hour, {days:,} for more than a day"
+    if stopped_short:
+        detail += f"; {len(stopped_short):,} stuck ({_few(list(dict.fromkeys(stopped_short)))})"
+        return Check("actions", "warn", detail, "see: recall actions list --stuck")
     return Check("actions", "warn" if hours else "ok", detail, "see: recall actions list --pending")
+
+
+def _is_stuck(backend: SqliteBackend, record: Record, lease: Lease | None, now: Instant) -> bool:
+    try:
+        return stuck(backend.directory, Action.read(record, None), lease, now)
+    except BadRecord:
+        return False  # the check of the records names it
 
 
 def _asides(backend: SqliteBackend) -> Check:

@@ -8,9 +8,10 @@ through.
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,8 @@ _TELLING_ALONE = {"user_version", "application_id", "page_count", "page_size", "
 _STEPS = 10_000  # of SQLite's virtual machine between two looks for Ctrl-C
 # What the machine, and not the statement, is to blame for (faults.py).
 _OURS = ("malformed", "not a database", "disk i/o", "is locked", "unable to open", "is full")
+# Python's words for a parameter that got no value: by its name, or by its number before 3.12.
+_UNBOUND = re.compile(r"did not supply a value for binding (?:parameter )?(:?\w+)")
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,9 @@ def querying(directory: str, statement: str, values: Mapping[str, str]) -> Itera
             cursor = connection.execute(statement, dict(values))
             if cursor.description is None:
                 raise InvalidInput(field="SQL", reason="is not a statement that answers", hint="write a SELECT")
-            yield Answer(_distinct([each[0] for each in cursor.description]), _rows(cursor, directory))
+            # Closed with the block, since a reader that stops early leaves it unfinished.
+            with closing(_rows(cursor, directory)) as found:
+                yield Answer(_distinct([each[0] for each in cursor.description]), found)
     finally:
         if connection is not None:
             connection.close()
@@ -86,7 +91,7 @@ def _warm(connection: sqlite3.Connection) -> None:
             connection.execute(f"SELECT 1 FROM {name}('[]') LIMIT 0")
 
 
-def _rows(cursor: sqlite3.Cursor, directory: str) -> Iterator[tuple[Any, ...]]:
+def _rows(cursor: sqlite3.Cursor, directory: str) -> Generator[tuple[Any, ...], None, None]:
     with _refusals(directory):
         yield from cursor
 
@@ -122,6 +127,10 @@ def _refusals(directory: str) -> Iterator[None]:
                 field="SQL", reason=f"only reading is allowed ({text})", hint="write with the other commands of recall"
             ) from problem
         hint = "the tables and views: recall query --tables" if "no such" in text else "see: recall query --help"
+        missing = _UNBOUND.search(text)
+        if missing is not None:
+            text = f"has {missing[1]}, and no value was given for it"
+            hint = f"give it with: -p {missing[1].lstrip(':@$')}=VALUE"
         raise InvalidInput(field="SQL", reason=text.rstrip("."), hint=hint) from problem
 
 
