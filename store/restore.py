@@ -8,9 +8,8 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from store.audit import Row, Walk, blobs_named, body_of
 from store.backend import Branch
@@ -21,6 +20,8 @@ from store.lease import Lease
 from store.process import Process
 from store.text import AGENT_ID, quoted
 from store.transfer import ASIDE_FORMAT, FORMAT, Transferred
+
+T = TypeVar("T")
 
 _MOST = 2**53  # of any number in an export: exact in every reader's JSON, far from SQLite's end
 _LINE_MOST = 4 * 1024 * 1024  # bytes of a line that is not a blob's
@@ -42,7 +43,7 @@ class Sink(Protocol):
 class Importable(Protocol):
     """A backend that takes imports."""
 
-    def importing(self) -> AbstractContextManager[Sink]: ...
+    def importing(self, work: Callable[[Sink], T]) -> T: ...
 
 
 def restore(
@@ -64,8 +65,7 @@ def restore(
         AgentExists: the store has one of the agents.
         BadImport: the file is cut, changed or not an export; it names the line.
     """
-    with backend.importing() as sink:
-        return _Importer(sink).run(watch(_lines(file)))
+    return backend.importing(lambda sink: _Importer(sink).run(watch(_lines(file))))
 
 
 def check_header(file: BinaryIO) -> None:
