@@ -45,7 +45,9 @@ class Beginning(Writer):
 
         Raises:
             StepMismatch: the step is bound to another tool, class or arguments.
-            StillRunning: the step's command is alive, although its runner may be gone.
+            StillRunning: the step's command is alive, although its runner may be gone; or
+                (AlreadyBegun) it is external and was begun by this process before, whoever
+                of its threads runs it, and has no outcome.
             NeedsSettling: the step was interrupted, and nobody knows whether it happened.
         """
         tool = checks.check_name("tool", tool, spaces=True)
