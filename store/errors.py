@@ -290,6 +290,19 @@ class StillRunning(NeedsSettling):
     hint_template = "wait for it (--wait), or end that process; nothing is settled or run again meanwhile"
 
 
+class AlreadyBegun(StillRunning):
+    """An external action that this very process or session began, and has not ended: nobody may run it again.
+
+    ``details`` has the ``action`` as it is, with its key.
+    """
+
+    template = "action {seq} ({tool}) was begun here before and has no outcome yet: it may be running, or have happened"
+    hint_template = (
+        "do not run it again; when you know what became of it, end it (end_action, "
+        "or: recall actions end {seq} done|failed|abandoned|unknown)"
+    )
+
+
 class ResolverFailed(NeedsSettling):
     """A resolver raised or ran out of time; its actions stay as they were.
 
