@@ -9,8 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from typing_extensions import Self
-
 from store.backends.sqlite import files, forking, schema
 from store.backends.sqlite.faults import translated
 from store.backends.sqlite.inspecting import Inspector
@@ -208,7 +206,7 @@ class Handle(Inspector):
         if self._way is not None:
             self._way.discard()
 
-    def __enter__(self) -> Self:
+    def __enter__(self: H) -> H:
         return self
 
     def __exit__(self, *_: object) -> None:
