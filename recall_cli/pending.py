@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from recall_cli.look import every_lease, seconds_since
 from store.backend import Backend
 from store.clock import Instant
 from store.records import ACTION, Action
+from store.value import value
 from store.views import View
 
 MOST_SEQ = 2**53
 _PAGE = 50
 
 
-@dataclass(frozen=True)
+@value
 class Filter:
     """What an action must be like; empty fields let everything through.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from typer._click.core import Command as ClickCommand
 from typer._click.core import Context as ClickContext
@@ -13,6 +12,7 @@ from typer.core import TyperArgument, TyperOption
 from recall_cli.exits import Exit
 from recall_cli.options import GLOBAL_OPTIONS, Command, Group
 from store.records import CLOSED_STATUSES
+from store.value import value
 
 # What a metavar's value is, for completion: files, commands, and what the store has.
 TAKES = {
@@ -31,7 +31,7 @@ STORED = ("agent", "kind", "pointer", "ref", "step", "tool", "action", "pending"
 _OPEN_ONLY = ("recall actions end", "recall actions resolve")
 
 
-@dataclass(frozen=True)
+@value
 class Param:
     """An option or argument.
 
@@ -54,7 +54,7 @@ class Param:
     many: bool = False
 
 
-@dataclass(frozen=True)
+@value
 class Node:
     """A command or group. ``path`` starts below ``recall``, which itself has none."""
 

@@ -12,11 +12,11 @@ import re
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from store.backends.sqlite import faults, files, schema
 from store.errors import InvalidInput
+from store.value import value
 
 # Functions that reach outside the database in one build of SQLite or another.
 _OUTSIDE = {"load_extension", "fts3_tokenizer", "readfile", "writefile", "edit", "fsdir", "lsmode", "sqlite_dbpage"}
@@ -39,7 +39,7 @@ _OURS = (
 _UNBOUND = re.compile(r"did not supply a value for binding (?:parameter )?(:?\w+)")
 
 
-@dataclass(frozen=True)
+@value
 class Answer:
     """The columns of a statement, each name once, and its rows as they come."""
 
