@@ -196,6 +196,14 @@ class Unavailable(RecallError):
     code = "unavailable"
 
 
+class Closed(Unavailable):
+    """The client was closed; its agents are released."""
+
+    code = "closed"
+    template = "this client is closed"
+    hint_template = "open a new one"
+
+
 class StoreBusy(Unavailable):
     """The write lock could not be had within the deadline."""
 

@@ -17,7 +17,17 @@ from store.backends.sqlite.inspecting import Inspector
 from store.backends.sqlite.lock import WriteLock
 from store.canonical import first_hash
 from store.clock import Clock, Instant, Random, SystemClock, SystemRandom, rfc3339
-from store.errors import BadRecord, InvalidInput, LeaseHeld, LeaseLost, RecallError, Stale, StoreBusy, StoreUnreadable
+from store.errors import (
+    BadRecord,
+    Closed,
+    InvalidInput,
+    LeaseHeld,
+    LeaseLost,
+    RecallError,
+    Stale,
+    StoreBusy,
+    StoreUnreadable,
+)
 from store.lease import Fence, Lease, LeaseRequest, check_fence, takeover_reason
 from store.log import Sealed, seal
 from store.process import provably_dead
@@ -70,7 +80,7 @@ class SqliteBackend(Inspector):
 
     def _open(self) -> sqlite3.Connection:
         if self._closed:
-            raise RuntimeError("this handle is closed")
+            raise Closed
         if forking.crossed(self.directory):
             raise StoreUnreadable(
                 path=self.directory,
