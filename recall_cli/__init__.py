@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from store.errors import ActionNotUnknown as ActionNotUnknown
     from store.errors import AgentArchived as AgentArchived
     from store.errors import AgentExists as AgentExists
+    from store.errors import AlreadyBegun as AlreadyBegun
     from store.errors import BadImport as BadImport
     from store.errors import BadRecord as BadRecord
-    from store.errors import Closed as Closed
     from store.errors import Conflict as Conflict
     from store.errors import Corrupt as Corrupt
     from store.errors import Fenced as Fenced
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from store.errors import StepMismatch as StepMismatch
     from store.errors import StillRunning as StillRunning
     from store.errors import StoreBusy as StoreBusy
+    from store.errors import StoreClosed as StoreClosed
     from store.errors import StoreDamaged as StoreDamaged
     from store.errors import StoreForeign as StoreForeign
     from store.errors import StoreFull as StoreFull
@@ -65,9 +66,9 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ERRORS = (
     "RecallError InvalidInput NotFound StoreMissing LeaseHeld Fenced LeaseLost LeaseExpired LeaseNotHeld "
     "TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch RefTaken AgentExists AgentArchived "
-    "Unavailable Closed StoreBusy StoreFull StoreReadOnly StoreUnreadable StoreNewer NetworkFilesystem "
-    "PlatformUnsupported NeedsSettling StepFailed StillRunning ResolverFailed Corrupt StoreForeign "
-    "StoreDamaged BadRecord BadImport"
+    "Unavailable StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable StoreNewer NetworkFilesystem "
+    "PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun ResolverFailed Corrupt "
+    "StoreForeign StoreDamaged BadRecord BadImport"
 )
 _HOMES = {
     "store.client": "Client",

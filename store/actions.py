@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from store.errors import ActionClosed, InvalidInput, NeedsSettling, StepFailed, StepMismatch
+from store.errors import ActionClosed, AlreadyBegun, InvalidInput, NeedsSettling, StepFailed, StepMismatch
 from store.records import CLOSED_STATUSES, STATUSES, Action, Turn
 from store.text import cut, quoted
 
@@ -152,12 +152,13 @@ def next_of_step(agent: str, last: Action, *, mine: bool, retry_failed: bool) ->
 
     Returns:
         REPLAY: it is done; its result stands.
-        SAME: the caller is running it.
+        SAME: the caller is running it, and may do so again.
         CONTINUE: interrupted and idempotent: run the same action with its key.
         ATTEMPT: it did not happen, or failed: a new action.
 
     Raises:
         NeedsSettling: nobody knows whether it happened.
+        AlreadyBegun: it is external, and the caller began it before: two begins never tell two callers to run it.
         StepFailed: it is external and failed.
     """
     if last.status == "done":
@@ -170,6 +171,8 @@ def next_of_step(agent: str, last: Action, *, mine: bool, retry_failed: bool) ->
             raise StepFailed(agent=agent, step=quoted(last.step), seq=last.seq, why=why)
         return ATTEMPT
     if last.status == "started" and mine:
+        if last.class_ == "external":
+            raise AlreadyBegun(seq=last.seq, tool=quoted(last.tool), action=last)
         return SAME
     if last.class_ == "idempotent":
         return CONTINUE

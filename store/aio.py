@@ -17,7 +17,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from store.agent import Agent, Context
 from store.client import Client
 from store.clock import Clock, Random
-from store.errors import BadRecord, Closed, RecallError
+from store.errors import BadRecord, RecallError, StoreClosed
+from store.place import store_directory
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -120,7 +121,7 @@ class AsyncClient:
         local_dir, agent, lock_timeout, on_bad_record, clock, random: those of ``Client``.
 
     Raises:
-        Closed: by every call after ``close``.
+        StoreClosed: by every call after ``close``.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class AsyncClient:
             clock=clock,
             random=random,
         )
-        self._worker = _Worker()
+        self._worker = _Worker(lambda: store_directory() if local_dir is None else local_dir)
         self._client: Client | None = None
 
     def _open(self) -> Client:
@@ -177,7 +178,8 @@ class AsyncClient:
 class _Worker:
     """The one thread of a client, which does its work in the order in which it was given."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Callable[[], object]) -> None:
+        self._path = path  # of the store, for a refusal
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recall")
         self._last: Future[object] | None = None
 
@@ -188,10 +190,10 @@ class _Worker:
             unwanted: what becomes of its result if the await is cancelled.
 
         Raises:
-            Closed: the worker was ended.
+            StoreClosed: the worker was ended.
         """
         if self._last is not None:
-            raise Closed
+            raise StoreClosed(path=self._path())
         doing = self._thread.submit(work)
         try:
             # Shielded: a cancelled await must not leave the caller unsure whether its record was cut short.

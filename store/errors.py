@@ -196,20 +196,20 @@ class Unavailable(RecallError):
     code = "unavailable"
 
 
-class Closed(Unavailable):
-    """The client was closed; its agents are released."""
-
-    code = "closed"
-    template = "this client is closed"
-    hint_template = "open a new one"
-
-
 class StoreBusy(Unavailable):
     """The write lock could not be had within the deadline."""
 
     code = "store_busy"
     template = "store {path} is busy: {holder} has held its write lock for {waited} s"
     hint_template = "try again; if that process is stopped, continue or end it"
+
+
+class StoreClosed(Unavailable):
+    """The handle was closed, by ``close`` or at the end of its ``with`` block."""
+
+    code = "closed"
+    template = "store {path}: this handle is closed"
+    hint_template = "open the store again"
 
 
 class StoreFull(Unavailable):
@@ -288,6 +288,19 @@ class StillRunning(NeedsSettling):
     code = "still_running"
     template = "action {seq} ({tool}) is still running as {process}"
     hint_template = "wait for it (--wait), or end that process; nothing is settled or run again meanwhile"
+
+
+class AlreadyBegun(StillRunning):
+    """An external action that this very process or session began, and has not ended: nobody may run it again.
+
+    ``details`` has the ``action`` as it is, with its key.
+    """
+
+    template = "action {seq} ({tool}) was begun here before and has no outcome yet: it may be running, or have happened"
+    hint_template = (
+        "do not run it again; when you know what became of it, end it (end_action, "
+        "or: recall actions end {seq} done|failed|abandoned|unknown)"
+    )
 
 
 class ResolverFailed(NeedsSettling):

@@ -8,9 +8,8 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from store.audit import Row, Walk, blobs_named, body_of
 from store.backend import Branch
@@ -21,6 +20,8 @@ from store.lease import Lease
 from store.process import Process
 from store.text import AGENT_ID, quoted
 from store.transfer import ASIDE_FORMAT, FORMAT, Transferred
+
+T = TypeVar("T")
 
 _MOST = 2**53  # of any number in an export: exact in every reader's JSON, far from SQLite's end
 # An acquisition raises the epoch by one and writes a record, so that what the store itself exports after an
@@ -45,7 +46,7 @@ class Sink(Protocol):
 class Importable(Protocol):
     """A backend that takes imports."""
 
-    def importing(self) -> AbstractContextManager[Sink]: ...
+    def importing(self, work: Callable[[Sink], T]) -> T: ...
 
 
 def restore(
@@ -67,8 +68,7 @@ def restore(
         AgentExists: the store has one of the agents.
         BadImport: the file is cut, changed or not an export; it names the line.
     """
-    with backend.importing() as sink:
-        return _Importer(sink).run(watch(_lines(file)))
+    return backend.importing(lambda sink: _Importer(sink).run(watch(_lines(file))))
 
 
 def check_header(file: BinaryIO) -> None:

@@ -14,7 +14,7 @@ import pytest
 from store.agent import Agent
 from store.aio import AsyncAgent, AsyncClient
 from store.client import Client
-from store.errors import Closed, LeaseNotHeld, NotFound
+from store.errors import LeaseNotHeld, NotFound, StoreClosed
 from tests.keeping import problems
 
 # For the command, which does them through Agent itself.
@@ -111,13 +111,13 @@ def test_after_its_end_every_call_says_so(tmp_path: Path) -> None:
         await asyncio.gather(client.close(), client.close())
         assert (await pending).seq == 1
         for call in (client.resume("b"), client.opened(), agent.record_turn("user", "late"), agent.release()):
-            with pytest.raises(Closed) as caught:
+            with pytest.raises(StoreClosed) as caught:
                 await call
-            assert (caught.value.code, caught.value.message) == ("closed", "this client is closed")
+            assert (caught.value.code, caught.value.message) == ("closed", f"store {tmp_path}: this handle is closed")
         await client.close()
         unopened = AsyncClient(local_dir=tmp_path / "none")
         await unopened.close()
-        with pytest.raises(Closed):
+        with pytest.raises(StoreClosed):
             await unopened.resume("a")
 
     run(work())
@@ -131,9 +131,9 @@ def test_after_its_end_the_plain_client_says_so_too(tmp_path: Path) -> None:
     agent = client.resume("a")
     client.close()
     client.close()
-    with pytest.raises(Closed):
+    with pytest.raises(StoreClosed):
         client.resume("b")
-    with pytest.raises((Closed, LeaseNotHeld)):
+    with pytest.raises((StoreClosed, LeaseNotHeld)):
         agent.record_turn("user", "late")
 
 

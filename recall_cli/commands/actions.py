@@ -20,9 +20,9 @@ from store import checks
 from store.actions import ActionEnd
 from store.agent import Agent
 from store.canonical import BLOB_LIMIT
-from store.errors import InvalidInput, NeedsSettling
+from store.errors import InvalidInput
 from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES, Action, plain
-from store.text import check_agent, check_count, check_text, json_value, quoted
+from store.text import check_agent, check_count, check_text, json_value
 
 app = Noun("The tool calls of an agent and what became of them.", default="list")
 
@@ -150,14 +150,7 @@ def begin(
     json_value("--args", value)
 
     def work(it: Agent) -> Action:
-        newest = next(it.view.actions(limit=1), None)
-        action = it.begin_action(tool, class_, value, step=step, run=run, retry_failed=retry_failed)
-        again = newest is not None and action.seq <= newest.seq
-        if again and action.status == "started" and action.class_ == "external":
-            # Begun before by this very session: it may have happened, and this process cannot know.
-            hint = f"if it is not running any more: recall actions end {action.seq} done|failed|abandoned"
-            raise NeedsSettling(agent=agent, seq=action.seq, tool=quoted(tool), status="started", hint=hint)
-        return action
+        return it.begin_action(tool, class_, value, step=step, run=run, retry_failed=retry_failed)
 
     if step:
         mark_run(run or "")

@@ -9,6 +9,7 @@ import pytest
 from recall_cli import Client
 from store.agent import Agent
 from store.errors import (
+    AlreadyBegun,
     InvalidInput,
     NeedsSettling,
     StepFailed,
@@ -87,10 +88,22 @@ def test_a_failed_external_step_is_retried_on_request_only(agent: Agent) -> None
 
 
 def test_the_same_step_begun_twice_by_its_runner_is_one_action(agent: Agent) -> None:
-    """A second begin in the same session returns the running action, large arguments included."""
-    first = begin(agent, args="x" * 20_000)
-    assert begin(agent, args="x" * 20_000) == first
+    """A second begin in the same session returns the running action where running it again does no harm."""
+    first = begin(agent, "idempotent", args="x" * 20_000)
+    assert begin(agent, "idempotent", args="x" * 20_000) == first
     assert len(agent.pending_actions()) == 1
+
+
+def test_an_external_step_begun_twice_by_its_runner_runs_once(agent: Agent) -> None:
+    """The second begin, after a tool that raised, is refused with the action; ended as failed it asks as ever."""
+    first = begin(agent, args="x" * 20_000)
+    with pytest.raises(AlreadyBegun) as refused:
+        begin(agent, args="x" * 20_000)
+    assert (refused.value.code, refused.value.details["action"]) == ("still_running", first)
+    assert len(agent.pending_actions()) == 1
+    agent.end_action(first.seq, "failed", error="timeout")
+    with pytest.raises(StepFailed):
+        begin(agent, args="x" * 20_000)
 
 
 def test_a_person_allows_a_failed_external_step_to_be_attempted_again(agent: Agent, client: Client) -> None:

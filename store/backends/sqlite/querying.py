@@ -126,7 +126,7 @@ def _refusals(directory: str) -> Iterator[None]:
         if text == "interrupted":
             raise KeyboardInterrupt from None
         if isinstance(problem, sqlite3.DatabaseError) and text.lower().startswith(_OURS):
-            raise faults.translate(problem, directory) from problem
+            raise faults.translate(problem, directory) or problem from problem
         if any(part in text for part in ("not authorized", "prohibited", "authorization denied")):
             raise InvalidInput(
                 field="SQL", reason=f"only reading is allowed ({text})", hint="write with the other commands of recall"
