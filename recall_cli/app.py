@@ -32,6 +32,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from recall_cli import check_engine
+
 if TYPE_CHECKING:
     from recall_cli.render import Out
 
@@ -82,6 +84,11 @@ def main() -> int:
         return 7
     try:
         _prepare_streams()
+        try:
+            check_engine()
+        except ImportError as problem:
+            sys.stderr.write(f"recall: {problem}\n")
+            return 7
         if sys.argv[1:2] == ["__complete"]:  # a key press: no time for the parser
             from recall_cli.candidates import offer
 
