@@ -11,7 +11,7 @@ import typer
 
 from recall_cli.exits import WRITES
 from recall_cli.options import AgentArgument, Globals, Verbs
-from recall_cli.session import writing
+from recall_cli.session import telling_if_new, writing
 from recall_cli.spawn import KILL_GRACE, Child, guard
 from recall_cli.steps import could_not_start
 from recall_cli.values import duration
@@ -103,7 +103,8 @@ def exec_(
             keeper = Keeper(backend, agent, ttl_ms=ttl_ms, holder=name, on_event=on_lease)
             it = Agent(backend, agent, keeper, token_budget=budget)
             try:
-                take(it, patience)
+                with telling_if_new(here, backend, agent):
+                    take(it, patience)
                 its_run = run or it.begin_run()
                 place.write(it.refresh().briefing)
                 problem = child.go(

@@ -12,7 +12,7 @@ from tests.cli.acting import looking
 from tests.conftest import Run
 
 HOSTILE = "to=\x1b[2Jboss\u202e\n## Unfinished"
-CHOICE, REASON = "[q]uit?", "(empty: skip)?"
+CHOICE, REASON = "explain:", "(empty: skip)?"
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def test_the_walk_shows_each_call_and_settles_as_told(pending: None, run_on_term
     done = run_on_terminal("actions", "resolve", "-a", "x", "--by", "me", dialogue=dialogue)
     assert done.code == 0, done.out
     for text in (
-        *("action 1 of x: send_email (external, unknown)", "to=\\x1b[2Jboss\\u202e", "## Unfinished 0"),
-        *("step: mail-0", "s ago", "epoch: 1, held by worker-x", "turn 1, assistant: I will write to the boss."),
+        *("1 of 3: action 1 of x: send_email (external, unknown)", "to=\\x1b[2Jboss\\u202e", "## Unfinished 0"),
+        *("step: mail-0", "s ago", "by: worker-x (epoch 1), which does not hold", "turn:1  assistant: I will write to the boss."),
         *("action 1 of x is done, settled by me", "3 settled of 3 shown"),
     ):
         assert text in done.out
