@@ -75,13 +75,13 @@ _recall_at() {
             files= ;;
         'recall agents list')
             words=''
-            options='--match --status --older-than --limit --dir --backend --json --jsonl --no-color -h --help'
+            options='--match --status --older-than --stuck --limit --dir --backend --json --jsonl --no-color -h --help'
             valued='--match --status --older-than --limit --dir --backend'
             files= ;;
         'recall agents show')
             words=''
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
+            options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='-a --agent --dir --backend'
             files= ;;
         'recall agents archive')
             words=''
@@ -95,8 +95,8 @@ _recall_at() {
             files= ;;
         'recall briefing')
             words=''
-            options='--budget --at --dir --backend --json --jsonl --no-color -h --help'
-            valued='--budget --at --dir --backend'
+            options='--budget --at -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--budget --at -a --agent --dir --backend'
             files= ;;
         'recall state')
             words='show history diff set'
@@ -105,13 +105,13 @@ _recall_at() {
             files= ;;
         'recall state show')
             words=''
-            options='--version --dir --backend --json --jsonl --no-color -h --help'
-            valued='--version --dir --backend'
+            options='--version -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--version -a --agent --dir --backend'
             files= ;;
         'recall state history')
             words=''
-            options='--limit --milestones --dir --backend --json --jsonl --no-color -h --help'
-            valued='--limit --dir --backend'
+            options='--limit --milestones -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--limit -a --agent --dir --backend'
             files= ;;
         'recall state diff')
             words=''
@@ -130,8 +130,8 @@ _recall_at() {
             files= ;;
         'recall turns list')
             words=''
-            options='--limit --all --before --since --role --text --full --dir --backend --json --jsonl --no-color -h --help'
-            valued='--limit --before --since --role --text --dir --backend'
+            options='--limit --all --before --since --role --text --full -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--limit --before --since --role --text -a --agent --dir --backend'
             files= ;;
         'recall turns show')
             words=''
@@ -150,8 +150,8 @@ _recall_at() {
             files= ;;
         'recall pointers list')
             words=''
-            options='--type --limit --dir --backend --json --jsonl --no-color -h --help'
-            valued='--type --limit --dir --backend'
+            options='--type --limit -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--type --limit -a --agent --dir --backend'
             files= ;;
         'recall pointers set')
             words=''
@@ -170,8 +170,8 @@ _recall_at() {
             files= ;;
         'recall outputs list')
             words=''
-            options='--tool --text --limit --dir --backend --json --jsonl --no-color -h --help'
-            valued='--tool --text --limit --dir --backend'
+            options='--tool --text --limit -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--tool --text --limit -a --agent --dir --backend'
             files= ;;
         'recall outputs get')
             words=''
@@ -190,8 +190,8 @@ _recall_at() {
             files= ;;
         'recall actions list')
             words=''
-            options='--all-agents --pending --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any --dir --backend --json --jsonl --no-color -h --help'
-            valued='--status --class --tool --step --older-than --newer-than --text --limit --dir --backend'
+            options='--all-agents --pending --stuck --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--status --class --tool --step --older-than --newer-than --text --limit -a --agent --dir --backend'
             files= ;;
         'recall actions show')
             words=''
@@ -225,18 +225,18 @@ _recall_at() {
             files= ;;
         'recall log')
             words=''
-            options='--kind --since --limit --all --follow -f --dir --backend --json --jsonl --no-color -h --help'
-            valued='--kind --since --limit --dir --backend'
+            options='--kind --since --limit --all --follow -f -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--kind --since --limit -a --agent --dir --backend'
             files= ;;
         'recall records')
             words=''
-            options='--kind --dir --backend --json --jsonl --no-color -h --help'
-            valued='--kind --dir --backend'
+            options='--kind -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--kind -a --agent --dir --backend'
             files= ;;
         'recall resume')
             words=''
-            options='--ttl --wait --budget --holder --export --holder-pid --shell --briefing-file --dir --backend --json --jsonl --no-color -h --help'
-            valued='--ttl --wait --budget --holder --holder-pid --shell --briefing-file --dir --backend'
+            options='--ttl --wait --budget --holder --export --holder-pid --shell --briefing-file -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--ttl --wait --budget --holder --holder-pid --shell --briefing-file -a --agent --dir --backend'
             files= ;;
         'recall acquire')
             words=''
@@ -250,8 +250,8 @@ _recall_at() {
             files= ;;
         'recall exec')
             words=''
-            options='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd --dir --backend --json --jsonl --no-color -h --help'
-            valued='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd --dir --backend'
+            options='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd -a --agent --dir --backend'
             files= ;;
         'recall run')
             words=''
@@ -265,8 +265,8 @@ _recall_at() {
             files= ;;
         'recall lease show')
             words=''
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
+            options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='-a --agent --dir --backend'
             files= ;;
         'recall lease break')
             words=''
@@ -310,18 +310,18 @@ _recall_at() {
             files= ;;
         'recall aside list')
             words=''
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
+            options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='-a --agent --dir --backend'
             files= ;;
         'recall aside show')
             words=''
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
+            options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='-a --agent --dir --backend'
             files= ;;
         'recall aside export')
             words=''
-            options='--output -o --force --dir --backend --json --jsonl --no-color -h --help'
-            valued='--output -o --dir --backend'
+            options='--output -o --force -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--output -o -a --agent --dir --backend'
             files= ;;
         'recall demo')
             words=''

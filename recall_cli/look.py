@@ -204,7 +204,7 @@ def _action(body: Mapping[str, str]) -> str:
 
 # Why a lease could be had: a word about the holder before, which could be misread for one about this one.
 _HAD = {
-    "first": "the agent's first",
+    "first": "first",
     "released": "",
     "expired": "the lease before had lapsed",
     "dead": "the holder before was dead",

@@ -242,7 +242,8 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except LeaseHeld as problem:
-            if any("--wait" in each.opts for each in self.params):
+            can_wait = any("--wait" in each.opts for each in self.params)
+            if can_wait and problem.hint == problem.hint_template.format(**problem.details):
                 problem.hint = (
                     f"wait for it with --wait DURATION; who it is: recall lease show {problem.details['agent']}"
                 )

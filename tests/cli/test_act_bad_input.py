@@ -92,7 +92,7 @@ REFUSED: list[Case] = [
     (("outputs", "put", "-a", "x", "-"), b"\0", "content has a NUL"),
     # leases
     *(
-        (("resume", "x", "--ttl", ttl), b"", "--ttl: ")
+        (("resume", "x", "--ttl", ttl), b"", "--ttl must be from 1")
         for ttl in ("nan", "inf", "0", "-1", "1e3", "25h", "", "9" * 400)
     ),
     (("resume", "x", "--wait", "-1"), b"", "--wait: '-1' is not a duration"),
@@ -100,10 +100,10 @@ REFUSED: list[Case] = [
     (("resume", "x", "--holder", ""), b"", "holder must not be empty"),
     (("resume", "x", "--holder", SURROGATE), b"", "holder has a lone surrogate"),
     (("resume", "x", "--holder-pid", "1"), b"", "--holder-pid is for --export"),
-    ((*EXPORT, "--ttl", "nan"), b"", "--ttl: "),
+    ((*EXPORT, "--ttl", "nan"), b"", "--ttl must be from 1"),
     ((*EXPORT, "--budget", "0"), b"", "token_budget must be from 512"),
     *(
-        (("resume", "x", "--export", "--holder-pid", pid), b"", "--holder-pid: ")
+        (("resume", "x", "--export", "--holder-pid", pid), b"", "--holder-pid must be")
         for pid in ("0", "-1", "99999999", str(2**31), "9" * 30)
     ),
     (("acquire", "-a", "x"), b"", "--holder-pid $$"),

@@ -39,7 +39,12 @@ def test_the_walk_shows_each_call_and_settles_as_told(pending: None, run_on_term
     assert done.code == 0, done.out
     for text in (
         *("1 of 3: action 1 of x: send_email (external, unknown)", "to=\\x1b[2Jboss\\u202e", "## Unfinished 0"),
-        *("step: mail-0", "s ago", "by: worker-x (epoch 1), which does not hold", "turn:1  assistant: I will write to the boss."),
+        *(
+            "step: mail-0",
+            "s ago",
+            "by: worker-x (epoch 1), which does not hold",
+            "turn:1  assistant: I will write to the boss.",
+        ),
         *("action 1 of x is done, settled by me", "3 settled of 3 shown"),
     ):
         assert text in done.out
