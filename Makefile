@@ -6,11 +6,13 @@ BIN := .venv/bin
 
 setup: .venv/.ready
 
+# compileall: as an installation does, or an environment that forbids writing bytecode compiles at every start.
 # editable_mode=compat: a plain path entry; the default's import hook costs every command 20 ms.
 .venv/.ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("recall needs Python 3.10 or newer: make PYTHON=python3.12 setup" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat --editable '.[dev]'
+	$(BIN)/python -m compileall -q store recall_cli
 	touch $@
 
 demo: setup
@@ -30,7 +32,7 @@ generate: setup
 	$(BIN)/python tools/generate.py
 
 bench: setup
-	for script in turn resume startup contention; do echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || exit 1; done
+	for script in turn resume startup run contention; do echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || exit 1; done
 
 # A checkout hides packaging faults; this installs what users would get and runs it from elsewhere.
 wheel: setup

@@ -66,342 +66,366 @@ _recall_at() {
         'recall')
             words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import doctor query aside demo completions help'
             options='--version --dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files= ;;
+            valued='--dir --backend' ;;
         'recall agents')
             words='list show archive unarchive'
             options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files= ;;
+            valued='--dir --backend' ;;
         'recall agents list')
             words=''
             options='--match --status --older-than --stuck --limit --dir --backend --json --jsonl --no-color -h --help'
-            valued='--match --status --older-than --limit --dir --backend'
-            files= ;;
+            valued='--match --status --older-than --limit --dir --backend' ;;
         'recall agents show')
             words=''
             options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='-a --agent --dir --backend'
-            files= ;;
+            valued='-a --agent --dir --backend' ;;
         'recall agents archive')
             words=''
             options='--agent -a --reason --by --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --dir --backend'
-            files= ;;
+            valued='--agent -a --reason --by --dir --backend' ;;
         'recall agents unarchive')
             words=''
             options='--agent -a --reason --by --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --dir --backend'
-            files= ;;
+            valued='--agent -a --reason --by --dir --backend' ;;
         'recall briefing')
             words=''
             options='--budget --at -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--budget --at -a --agent --dir --backend'
-            files= ;;
+            valued='--budget --at -a --agent --dir --backend' ;;
         'recall state')
             words='show history diff set'
             options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files= ;;
+            valued='--dir --backend' ;;
         'recall state show')
             words=''
             options='--version -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--version -a --agent --dir --backend'
-            files= ;;
+            valued='--version -a --agent --dir --backend' ;;
         'recall state history')
             words=''
             options='--limit --milestones -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--limit -a --agent --dir --backend'
-            files= ;;
+            valued='--limit -a --agent --dir --backend' ;;
         'recall state diff')
             words=''
             options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --dir --backend'
-            files= ;;
+            valued='--agent -a --dir --backend' ;;
         'recall state set')
             words=''
             options='--agent -a --goal --plan --progress --focus --decision --question --notes --step --add-plan --add-decision --add-question --clear --json-fields --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --goal --plan --progress --focus --decision --question --notes --step --add-plan --add-decision --add-question --clear --json-fields --dir --backend'
-            files= ;;
+            valued='--agent -a --goal --plan --progress --focus --decision --question --notes --step --add-plan --add-decision --add-question --clear --json-fields --dir --backend' ;;
         'recall turns')
             words='list show add'
             options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files= ;;
+            valued='--dir --backend' ;;
         'recall turns list')
             words=''
             options='--limit --all --before --since --role --text --full -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--limit --before --since --role --text -a --agent --dir --backend'
-            files= ;;
+            valued='--limit --before --since --role --text -a --agent --dir --backend' ;;
         'recall turns show')
             words=''
             options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --dir --backend'
-            files= ;;
+            valued='--agent -a --dir --backend' ;;
         'recall turns add')
             words=''
             options='--agent -a --role --name --message-id --brief --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --role --name --message-id --brief --dir --backend'
-            files= ;;
+            valued='--agent -a --role --name --message-id --brief --dir --backend' ;;
         'recall pointers')
             words='list set rm'
             options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files= ;;
+            valued='--dir --backend' ;;
         'recall pointers list')
             words=''
             options='--type --limit -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--type --limit -a --agent --dir --backend'
-            files= ;;
+            valued='--type --limit -a --agent --dir --backend' ;;
         'recall pointers set')
             words=''
             options='--agent -a --note --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --note --dir --backend'
-            files= ;;
+            valued='--agent -a --note --dir --backend' ;;
         'recall pointers rm')
             words=''
             options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --dir --backend'
-            files= ;;
+            valued='--agent -a --dir --backend' ;;
         'recall outputs')
             words='list get put'
             options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files= ;;
+            valued='--dir --backend' ;;
         'recall outputs list')
             words=''
             options='--tool --text --limit -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--tool --text --limit -a --agent --dir --backend'
-            files= ;;
+            valued='--tool --text --limit -a --agent --dir --backend' ;;
         'recall outputs get')
             words=''
             options='--agent -a --output -o --raw --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --output -o --dir --backend'
-            files= ;;
+            valued='--agent -a --output -o --dir --backend' ;;
         'recall outputs put')
             words=''
             options='--agent -a --ref --tool --summary --replace --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --ref --tool --summary --dir --backend'
-            files= ;;
+            valued='--agent -a --ref --tool --summary --dir --backend' ;;
         'recall actions')
             words='list show begin end resolve amend retry'
             options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files= ;;
+            valued='--dir --backend' ;;
         'recall actions list')
             words=''
             options='--all-agents --pending --stuck --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--status --class --tool --step --older-than --newer-than --text --limit -a --agent --dir --backend'
-            files= ;;
+            valued='--status --class --tool --step --older-than --newer-than --text --limit -a --agent --dir --backend' ;;
         'recall actions show')
             words=''
             options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --dir --backend'
-            files= ;;
+            valued='--agent -a --dir --backend' ;;
         'recall actions begin')
             words=''
             options='--agent -a --tool --class --args --step --run --retry-failed --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --tool --class --args --step --run --dir --backend'
-            files= ;;
+            valued='--agent -a --tool --class --args --step --run --dir --backend' ;;
         'recall actions end')
             words=''
             options='--agent -a --result --error --resolution --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --result --error --resolution --dir --backend'
-            files= ;;
+            valued='--agent -a --result --error --resolution --dir --backend' ;;
         'recall actions resolve')
             words=''
             options='--agent -a --reason --by --result --error --with --timeout --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --result --error --with --timeout --class --tool --older-than --status --text --dir --backend'
-            files= ;;
+            valued='--agent -a --reason --by --result --error --with --timeout --class --tool --older-than --status --text --dir --backend' ;;
         'recall actions amend')
             words=''
             options='--agent -a --note --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --note --dir --backend'
-            files= ;;
+            valued='--agent -a --note --dir --backend' ;;
         'recall actions retry')
             words=''
-            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --dir --backend'
-            files= ;;
+            options='--agent -a --reason --by --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --dir --backend' ;;
         'recall log')
             words=''
             options='--kind --since --limit --all --follow -f -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--kind --since --limit -a --agent --dir --backend'
-            files= ;;
+            valued='--kind --since --limit -a --agent --dir --backend' ;;
         'recall records')
             words=''
             options='--kind -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--kind -a --agent --dir --backend'
-            files= ;;
+            valued='--kind -a --agent --dir --backend' ;;
         'recall resume')
             words=''
             options='--ttl --wait --budget --holder --export --holder-pid --shell --briefing-file -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--ttl --wait --budget --holder --holder-pid --shell --briefing-file -a --agent --dir --backend'
-            files= ;;
+            valued='--ttl --wait --budget --holder --holder-pid --shell --briefing-file -a --agent --dir --backend' ;;
         'recall acquire')
             words=''
             options='--agent -a --ttl --wait --holder --holder-pid --shell --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --ttl --wait --holder --holder-pid --shell --dir --backend'
-            files= ;;
+            valued='--agent -a --ttl --wait --holder --holder-pid --shell --dir --backend' ;;
         'recall release')
             words=''
             options='--agent -a --quiet -q --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --dir --backend'
-            files= ;;
+            valued='--agent -a --dir --backend' ;;
         'recall exec')
             words=''
             options='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd -a --agent --dir --backend'
-            files= ;;
+            valued='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd -a --agent --dir --backend' ;;
         'recall run')
             words=''
             options='--agent -a --class --step --run --tool --args --resolver --resolver-timeout --timeout --wait --retry-failed --output-limit --no-capture --replay-cut --redact --outcome-file --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --class --step --run --tool --args --resolver --resolver-timeout --timeout --wait --output-limit --redact --outcome-file --dir --backend'
-            files= ;;
+            valued='--agent -a --class --step --run --tool --args --resolver --resolver-timeout --timeout --wait --output-limit --redact --outcome-file --dir --backend' ;;
         'recall lease')
             words='show break'
             options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files= ;;
+            valued='--dir --backend' ;;
         'recall lease show')
             words=''
             options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='-a --agent --dir --backend'
-            files= ;;
+            valued='-a --agent --dir --backend' ;;
         'recall lease break')
             words=''
             options='--agent -a --reason --by --yes -y --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --dir --backend'
-            files= ;;
+            valued='--agent -a --reason --by --dir --backend' ;;
         'recall milestone')
             words=''
             options='--agent -a --progress --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --progress --dir --backend'
-            files= ;;
+            valued='--agent -a --progress --dir --backend' ;;
         'recall verify')
             words=''
             options='--head --dir --backend --json --jsonl --no-color -h --help'
-            valued='--head --dir --backend'
-            files= ;;
+            valued='--head --dir --backend' ;;
         'recall export')
             words=''
             options='--output -o --force --dir --backend --json --jsonl --no-color -h --help'
-            valued='--output -o --dir --backend'
-            files= ;;
+            valued='--output -o --dir --backend' ;;
         'recall import')
             words=''
             options='--dry-run --dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files=1 ;;
+            valued='--dir --backend' ;;
         'recall doctor')
             words=''
             options='--deep --fix --dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files= ;;
+            valued='--dir --backend' ;;
         'recall query')
             words=''
             options='--param -p --csv --tables --dir --backend --json --jsonl --no-color -h --help'
-            valued='--param -p --dir --backend'
-            files= ;;
+            valued='--param -p --dir --backend' ;;
         'recall aside')
             words='list show export'
             options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files= ;;
+            valued='--dir --backend' ;;
         'recall aside list')
             words=''
             options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='-a --agent --dir --backend'
-            files= ;;
+            valued='-a --agent --dir --backend' ;;
         'recall aside show')
             words=''
             options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='-a --agent --dir --backend'
-            files= ;;
+            valued='-a --agent --dir --backend' ;;
         'recall aside export')
             words=''
             options='--output -o --force -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--output -o -a --agent --dir --backend'
-            files= ;;
+            valued='--output -o -a --agent --dir --backend' ;;
         'recall demo')
             words=''
             options='--by-hand --keep --dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files= ;;
+            valued='--dir --backend' ;;
         'recall completions')
-            words='bash zsh fish'
+            words=''
             options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files= ;;
+            valued='--dir --backend' ;;
         'recall help')
-            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import doctor query aside demo completions help exit-codes'
+            words=''
             options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend'
-            files= ;;
+            valued='--dir --backend' ;;
     esac
 }
 
 _recall_value() {
-    files= choices=
-    case "$1 $2" in
+    case "$1" in
         'recall --dir') files=1 ;;
         'recall agents --dir') files=1 ;;
         'recall agents list --status') choices='live lapsed dead released archived' ;;
         'recall agents list --dir') files=1 ;;
+        'recall agents show -a') stored=agent ;;
+        'recall agents show --agent') stored=agent ;;
         'recall agents show --dir') files=1 ;;
+        'recall agents archive --agent') stored=agent ;;
+        'recall agents archive -a') stored=agent ;;
         'recall agents archive --dir') files=1 ;;
+        'recall agents unarchive --agent') stored=agent ;;
+        'recall agents unarchive -a') stored=agent ;;
         'recall agents unarchive --dir') files=1 ;;
+        'recall briefing -a') stored=agent ;;
+        'recall briefing --agent') stored=agent ;;
         'recall briefing --dir') files=1 ;;
         'recall state --dir') files=1 ;;
+        'recall state show -a') stored=agent ;;
+        'recall state show --agent') stored=agent ;;
         'recall state show --dir') files=1 ;;
+        'recall state history -a') stored=agent ;;
+        'recall state history --agent') stored=agent ;;
         'recall state history --dir') files=1 ;;
+        'recall state diff --agent') stored=agent ;;
+        'recall state diff -a') stored=agent ;;
         'recall state diff --dir') files=1 ;;
+        'recall state set --agent') stored=agent ;;
+        'recall state set -a') stored=agent ;;
         'recall state set --clear') choices='goal plan progress focus decisions open_questions notes step' ;;
         'recall state set --dir') files=1 ;;
         'recall turns --dir') files=1 ;;
         'recall turns list --role') choices='system user assistant tool' ;;
+        'recall turns list -a') stored=agent ;;
+        'recall turns list --agent') stored=agent ;;
         'recall turns list --dir') files=1 ;;
+        'recall turns show --agent') stored=agent ;;
+        'recall turns show -a') stored=agent ;;
         'recall turns show --dir') files=1 ;;
+        'recall turns add --agent') stored=agent ;;
+        'recall turns add -a') stored=agent ;;
         'recall turns add --role') choices='system user assistant tool' ;;
         'recall turns add --dir') files=1 ;;
         'recall pointers --dir') files=1 ;;
+        'recall pointers list -a') stored=agent ;;
+        'recall pointers list --agent') stored=agent ;;
         'recall pointers list --dir') files=1 ;;
+        'recall pointers set --agent') stored=agent ;;
+        'recall pointers set -a') stored=agent ;;
         'recall pointers set --dir') files=1 ;;
+        'recall pointers rm --agent') stored=agent ;;
+        'recall pointers rm -a') stored=agent ;;
         'recall pointers rm --dir') files=1 ;;
         'recall outputs --dir') files=1 ;;
+        'recall outputs list --tool') stored=tool ;;
+        'recall outputs list -a') stored=agent ;;
+        'recall outputs list --agent') stored=agent ;;
         'recall outputs list --dir') files=1 ;;
+        'recall outputs get --agent') stored=agent ;;
+        'recall outputs get -a') stored=agent ;;
         'recall outputs get --output') files=1 ;;
         'recall outputs get -o') files=1 ;;
         'recall outputs get --dir') files=1 ;;
+        'recall outputs put --agent') stored=agent ;;
+        'recall outputs put -a') stored=agent ;;
+        'recall outputs put --ref') stored=ref ;;
+        'recall outputs put --tool') stored=tool ;;
         'recall outputs put --dir') files=1 ;;
         'recall actions --dir') files=1 ;;
         'recall actions list --status') choices='started unknown done failed abandoned' ;;
         'recall actions list --class') choices='pure idempotent external' ;;
+        'recall actions list --tool') stored=tool ;;
+        'recall actions list --step') stored=step ;;
+        'recall actions list -a') stored=agent ;;
+        'recall actions list --agent') stored=agent ;;
         'recall actions list --dir') files=1 ;;
+        'recall actions show --agent') stored=agent ;;
+        'recall actions show -a') stored=agent ;;
         'recall actions show --dir') files=1 ;;
+        'recall actions begin --agent') stored=agent ;;
+        'recall actions begin -a') stored=agent ;;
+        'recall actions begin --tool') stored=tool ;;
         'recall actions begin --class') choices='pure idempotent external' ;;
+        'recall actions begin --step') stored=step ;;
         'recall actions begin --dir') files=1 ;;
+        'recall actions end --agent') stored=agent ;;
+        'recall actions end -a') stored=agent ;;
         'recall actions end --dir') files=1 ;;
+        'recall actions resolve --agent') stored=agent ;;
+        'recall actions resolve -a') stored=agent ;;
         'recall actions resolve --class') choices='pure idempotent external' ;;
+        'recall actions resolve --tool') stored=tool ;;
         'recall actions resolve --status') choices='started unknown' ;;
         'recall actions resolve --dir') files=1 ;;
+        'recall actions amend --agent') stored=agent ;;
+        'recall actions amend -a') stored=agent ;;
         'recall actions amend --dir') files=1 ;;
+        'recall actions retry --agent') stored=agent ;;
+        'recall actions retry -a') stored=agent ;;
         'recall actions retry --dir') files=1 ;;
+        'recall log --kind') stored=kind ;;
+        'recall log -a') stored=agent ;;
+        'recall log --agent') stored=agent ;;
         'recall log --dir') files=1 ;;
+        'recall records --kind') stored=kind ;;
+        'recall records -a') stored=agent ;;
+        'recall records --agent') stored=agent ;;
         'recall records --dir') files=1 ;;
         'recall resume --shell') choices='sh fish' ;;
         'recall resume --briefing-file') files=1 ;;
+        'recall resume -a') stored=agent ;;
+        'recall resume --agent') stored=agent ;;
         'recall resume --dir') files=1 ;;
+        'recall acquire --agent') stored=agent ;;
+        'recall acquire -a') stored=agent ;;
         'recall acquire --shell') choices='sh fish' ;;
         'recall acquire --dir') files=1 ;;
+        'recall release --agent') stored=agent ;;
+        'recall release -a') stored=agent ;;
         'recall release --dir') files=1 ;;
         'recall exec --briefing-file') files=1 ;;
+        'recall exec -a') stored=agent ;;
+        'recall exec --agent') stored=agent ;;
         'recall exec --dir') files=1 ;;
+        'recall run --agent') stored=agent ;;
+        'recall run -a') stored=agent ;;
+        'recall run --step') stored=step ;;
+        'recall run --tool') stored=tool ;;
         'recall run --outcome-file') files=1 ;;
         'recall run --dir') files=1 ;;
         'recall lease --dir') files=1 ;;
+        'recall lease show -a') stored=agent ;;
+        'recall lease show --agent') stored=agent ;;
         'recall lease show --dir') files=1 ;;
+        'recall lease break --agent') stored=agent ;;
+        'recall lease break -a') stored=agent ;;
         'recall lease break --dir') files=1 ;;
+        'recall milestone --agent') stored=agent ;;
+        'recall milestone -a') stored=agent ;;
         'recall milestone --dir') files=1 ;;
         'recall verify --dir') files=1 ;;
         'recall export --output') files=1 ;;
@@ -411,14 +435,58 @@ _recall_value() {
         'recall doctor --dir') files=1 ;;
         'recall query --dir') files=1 ;;
         'recall aside --dir') files=1 ;;
+        'recall aside list -a') stored=agent ;;
+        'recall aside list --agent') stored=agent ;;
         'recall aside list --dir') files=1 ;;
+        'recall aside show -a') stored=agent ;;
+        'recall aside show --agent') stored=agent ;;
         'recall aside show --dir') files=1 ;;
         'recall aside export --output') files=1 ;;
         'recall aside export -o') files=1 ;;
+        'recall aside export -a') stored=agent ;;
+        'recall aside export --agent') stored=agent ;;
         'recall aside export --dir') files=1 ;;
         'recall demo --dir') files=1 ;;
         'recall completions --dir') files=1 ;;
         'recall help --dir') files=1 ;;
+    esac
+}
+
+_recall_argument() {
+    case "$1:$2" in
+        'recall agents show:0') stored=agent ;;
+        'recall briefing:0') stored=agent ;;
+        'recall state show:0') stored=agent ;;
+        'recall state history:0') stored=agent ;;
+        'recall turns list:0') stored=agent ;;
+        'recall pointers list:0') stored=agent ;;
+        'recall pointers set:0') stored=pointer ;;
+        'recall pointers set:1') choices='git_ref object env external process' ;;
+        'recall pointers rm:0') stored=pointer ;;
+        'recall outputs list:0') stored=agent ;;
+        'recall outputs get:0') stored=ref ;;
+        'recall actions list:0') stored=agent ;;
+        'recall actions show:0') stored=action ;;
+        'recall actions end:0') stored=pending ;;
+        'recall actions end:1') choices='done failed abandoned unknown' ;;
+        'recall actions resolve:'*) choices='done failed abandoned' stored=pending ;;
+        'recall actions amend:0') stored=action ;;
+        'recall actions retry:0') stored=action ;;
+        'recall log:0') stored=agent ;;
+        'recall records:0') stored=agent ;;
+        'recall resume:0') stored=agent ;;
+        'recall exec:0') stored=agent ;;
+        'recall exec:'*) program=1 ;;
+        'recall run:'*) program=0 ;;
+        'recall lease show:0') stored=agent ;;
+        'recall verify:'*) stored=agent ;;
+        'recall export:'*) stored=agent ;;
+        'recall import:0') files=1 ;;
+        'recall aside list:0') stored=agent ;;
+        'recall aside show:0') stored=agent ;;
+        'recall aside export:0') stored=agent ;;
+        'recall completions:0') choices='bash zsh fish' ;;
+        'recall help:'*) choices='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import doctor query aside demo completions help exit-codes' ;;
     esac
 }
 
@@ -428,44 +496,83 @@ _recall_reply() {
     if [[ $1 == -f ]]; then
         compopt -o filenames 2>/dev/null
         while IFS= read -r line; do COMPREPLY+=("$line"); done < <(compgen -f -- "$2")
+    elif [[ $1 == -c ]]; then
+        while IFS= read -r line; do COMPREPLY+=("$line"); done < <(compgen -c -- "$2")
     else
         while IFS= read -r line; do COMPREPLY+=("$line"); done < <(compgen -W "$1" -- "$2")
     fi
 }
 
+# What the store has, quoted for where the cursor is; the line is data to it and nothing is evaluated.
+_recall_stored() {
+    local line
+    while IFS= read -r line; do COMPREPLY+=("$line"); done < <(
+        command recall __complete bash "$1" "$2" "$COMP_WORDBREAKS" </dev/null 2>/dev/null
+    )
+}
+
+# Joins what bash has split at : and = into words again.
+_recall_split() {
+    local rest=$1 part index=0 count=0
+    typed=()
+    while (( index <= COMP_CWORD )); do
+        part=${COMP_WORDS[index]}
+        if (( index == 0 )) || [[ $rest == [[:space:]]* ]]; then
+            rest=${rest#"${rest%%[![:space:]]*}"}
+            (( count++ ))
+            typed[count-1]=
+        fi
+        [[ $rest == "$part"* ]] || part=$rest
+        typed[count-1]+=$part
+        rest=${rest#"$part"}
+        (( index++ ))
+    done
+}
+
 _recall() {
-    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
-    local at=recall word index=1 words options valued files choices
+    local line=${COMP_LINE:0:COMP_POINT} at=recall index=1 position=0 dashed= word cur prev
+    local words options valued files choices stored program
+    local -a typed
     COMPREPLY=()
+    _recall_split "$line"
+    cur=${typed[${#typed[@]}-1]} prev=
     _recall_at "$at"
-    while (( index < COMP_CWORD )); do
-        word=${COMP_WORDS[index]}
-        if [[ $word == -- ]]; then return; fi
-        if [[ " $valued " == *" $word "* ]]; then
-            # bash splits --name=value at the sign
-            [[ ${COMP_WORDS[index+1]} == "=" ]] && (( index++ ))
+    while (( index < ${#typed[@]} - 1 )); do
+        word=${typed[index]} prev=
+        if [[ -n $dashed ]]; then
+            (( position++ ))
+        elif [[ $word == -- ]]; then
+            dashed=1
+        elif [[ " $valued " == *" $word "* ]]; then
+            prev=$word
             (( index++ ))
-        elif [[ $word != -* ]] && _recall_has "$at $word"; then
-            at="$at $word"
-            _recall_at "$at"
+        elif [[ $word != -* ]]; then
+            if _recall_has "$at $word"; then at="$at $word"; _recall_at "$at"; else (( position++ )); fi
         fi
         (( index++ ))
     done
-    if [[ $cur == "=" ]]; then cur=; elif [[ $prev == "=" ]]; then prev=${COMP_WORDS[COMP_CWORD-2]}; fi
-    if [[ " $valued " == *" $prev "* ]]; then
-        _recall_value "$at" "$prev"
-        if [[ -n $files ]]; then
-            _recall_reply -f "$cur"
-        else
-            _recall_reply "$choices" "$cur"
-        fi
-    elif [[ $cur == -* ]]; then
-        _recall_reply "$options" "$cur"
-    elif [[ -n $files && -z $words ]]; then
-        _recall_reply -f "$cur"
-    else
-        _recall_reply "$words" "$cur"
+    # Beyond the last word it was its value that is being typed.
+    (( index == ${#typed[@]} )) || prev=
+    if [[ -z $dashed && -z $prev && $cur == --*=* && " $valued " == *" ${cur%%=*} "* ]]; then
+        prev=${cur%%=*} cur=${cur#*=}
     fi
+    files= choices= stored= program=
+    if [[ -n $prev ]]; then
+        _recall_value "$at $prev"
+    elif [[ -z $dashed && $cur == -* ]]; then
+        choices=$options
+    elif [[ -n $words ]]; then
+        choices=$words
+    else
+        _recall_argument "$at" "$position"
+    fi
+    if [[ -n $program ]]; then
+        if (( position == program )); then _recall_reply -c "$cur"; else files=1; fi
+    fi
+    [[ -n $files ]] && _recall_reply -f "$cur"
+    [[ -n $choices ]] && _recall_reply "$choices" "$cur"
+    [[ -n $stored ]] && _recall_stored "$stored" "$line"
+    return 0
 }
 
 complete -F _recall recall

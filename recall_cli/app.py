@@ -14,7 +14,8 @@ How to add a command
    ``here.values.read(field, value)`` for ``-`` and ``@FILE``. The global flags
    are there already; the agent is ``AgentArgument`` or ``AgentOption``, other
    options are ``Annotated[str, typer.Option("--name", help="…")]``. A metavar
-   ``PATH`` or ``FILE`` completes file names, ``AGENT`` agents.
+   such as ``PATH``, ``AGENT`` or ``STEP`` says how a shell completes it
+   (``tree.TAKES``).
 3. Refuse by raising an error of ``store.errors``; never print one, never exit
    by hand but with ``raise typer.Exit(code)`` for an answer such as
    ``--fail-if-any``. Never use ``print``.
@@ -81,6 +82,10 @@ def main() -> int:
         return 7
     try:
         _prepare_streams()
+        if sys.argv[1:2] == ["__complete"]:  # a key press: no time for the parser
+            from recall_cli.candidates import offer
+
+            return offer(sys.argv[2:])
         from recall_cli.options import Globals
 
         here = Globals()

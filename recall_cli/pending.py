@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
 
-from recall_cli.look import every_lease
+from recall_cli.look import every_lease, seconds_since
 from store.backend import Backend
-from store.clock import parse_rfc3339, to_datetime
-from store.errors import NotFound, RecallError
+from store.clock import Instant
 from store.records import ACTION, Action
 from store.running import stuck
+from store.value import value
 from store.views import View
 
 MOST_SEQ = 2**53
 _PAGE = 50
 
 
-@dataclass(frozen=True)
+@value
 class Filter:
     """What an action must be like; empty fields let everything through.
 
@@ -37,7 +35,7 @@ class Filter:
     newer_than: float | None = None
     stuck: bool = False
 
-    def lets(self, view: View, action: Action, now: datetime) -> bool:
+    def lets(self, view: View, action: Action, now: Instant) -> bool:
         """Whether the action is one of those."""
         exact = (
             (self.class_, action.class_),
@@ -62,7 +60,7 @@ class Filter:
 
 def pending(backend: Backend, agent: str, wanted: Filter) -> Iterator[tuple[View, Action]]:
     """Open actions of an agent, or of all with "", by agent and number."""
-    now = to_datetime(backend.clock.now().wall_us)
+    now = backend.clock.now()
     after = (agent, 0)
     while True:
         page = backend.in_force(agent or None, ACTION, limit=_PAGE, after=after)
@@ -78,7 +76,7 @@ def pending(backend: Backend, agent: str, wanted: Filter) -> Iterator[tuple[View
 
 def every(backend: Backend, agent: str, wanted: Filter) -> Iterator[tuple[View, Action]]:
     """Actions of an agent, or of all with "", by agent, the newest of each first."""
-    now = to_datetime(backend.clock.now().wall_us)
+    now = backend.clock.now()
     for name in [agent] if agent else (lease.agent for lease in every_lease(backend)):
         view = View(backend, name)
         yield from ((view, action) for action in view.actions() if wanted.lets(view, action, now))
@@ -95,21 +93,11 @@ def any_stuck(backend: Backend, agent: str) -> bool:
     return next(pending(backend, agent, Filter(stuck=True)), None) is not None
 
 
-def age_of(action: Action, now: datetime) -> float:
+def age_of(action: Action, now: Instant) -> float:
     """Seconds since it was started; 0 where that cannot be read."""
-    try:
-        return (now - parse_rfc3339(action.started_at)).total_seconds()
-    except ValueError:
-        return 0.0
+    return seconds_since(action.started_at, now) or 0.0
 
 
 def args_of(view: View, action: Action) -> str:
-    """The whole arguments, wherever they are kept."""
-    if not action.args_ref:
-        return action.args
-    try:
-        return view.output(action.args_ref).content
-    except NotFound:
-        return f"(output {action.args_ref} is gone)"
-    except RecallError as problem:
-        return f"({problem.message})"
+    """The whole arguments, wherever they are kept; words that say so where they are gone or damaged."""
+    return view.content(action.args_ref) if action.args_ref else action.args

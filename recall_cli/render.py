@@ -17,11 +17,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TextIO, TypeVar
 
 from store.errors import InvalidInput, RecallError, Unavailable
 from store.text import json_for_display, neutral, neutral_line
+from store.value import value
 
 Row = Mapping[str, Any]
 Style = str | Callable[[Any], str]
@@ -48,7 +48,7 @@ class OutputFailed(Unavailable):
     hint_template = "the output is incomplete; write it to another place"
 
 
-@dataclass(frozen=True)
+@value
 class Column:
     """One column of a table.
 

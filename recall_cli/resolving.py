@@ -186,17 +186,6 @@ def _settle(here: Globals, rows: list[Row], end: ActionEnd, *, by: str, force: b
     return None
 
 
-def settle_one(here: Globals, agent: str, seq: int, end: ActionEnd, *, by: str, force: bool) -> Action:
-    """Settle one action; raises why it cannot be."""
-    with writing(here) as backend:
-        return beside(
-            backend,
-            agent,
-            lambda it: it.resolve_action(seq, end, by=by, force=force),
-            holder=f"operator:{os.getpid()}",
-        )
-
-
 def split(words: list[str]) -> tuple[list[int], str]:
     """The numbers and the outcome that were typed, "" for none.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import typer
 
@@ -11,10 +12,11 @@ from recall_cli.asking import DEFAULT_TIMEOUT, ask
 from recall_cli.exits import Exit
 from recall_cli.options import Globals
 from recall_cli.pending import Filter
-from recall_cli.resolving import REFUSED, Row, agreed, line, perhaps_running, plan, public, settle_one
-from recall_cli.session import reading
+from recall_cli.resolving import REFUSED, Row, agreed, line, perhaps_running, plan, public
+from recall_cli.session import operate, reading
 from recall_cli.values import duration
 from store.actions import already_closed
+from store.agent import Agent
 from store.errors import BadRecord, Conflict, NeedsSettling, NotFound, RecallError, StillRunning
 from store.records import Action
 from store.text import quoted
@@ -120,7 +122,8 @@ def _settle(
         if end is None:
             raise CannotTell(seq=seq, tool=quoted(action.tool), agent=agent)
         end = replace(end, resolution=reason or end.resolution)
-        each["action"] = settle_one(here, agent, seq, end, by=by, force=forced)
+        settle = partial(Agent.resolve_action, seq=seq, end=end, by=by, force=forced)
+        each["action"] = operate(here, agent, settle)
         each["outcome"] = end.status
     except (CannotTell, Conflict, NotFound, BadRecord, StillRunning) as refused:
         each["outcome"], each["problem"] = REFUSED, refused

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from recall_cli.options import Globals
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.files import exists
-from store.errors import LeaseNotHeld, NotFound, StoreEmpty, TokenMismatch
+from store.errors import LeaseNotHeld, NotFound, StoreEmpty, TokenMismatch, Unavailable
 from store.text import check_agent
 from store.views import View
 
@@ -131,7 +131,17 @@ def working(here: Globals, agent_id: str) -> Iterator[tuple[SqliteBackend, Calla
             yield backend, take
         finally:
             for agent in own:
-                agent.release()
+                give_back(here, agent)
+
+
+def give_back(here: Globals, agent: Agent) -> bool:
+    """Release the lease of a process that ends now; False if it was lost."""
+    try:
+        return agent.release()
+    except Unavailable as problem:
+        # It is free anyway once this process is gone; what became of its work matters more.
+        here.out.warn(problem)
+        return True
 
 
 def check_store_of_token(here: Globals) -> None:
@@ -139,6 +149,19 @@ def check_store_of_token(here: Globals) -> None:
     directory = os.path.abspath(here.directory)
     if not exists(directory):
         raise TokenMismatch(what="store", reason=f"there is none in {directory}")
+
+
+RUN_USED = "RECALL_RUN_USED"
+
+
+def mark_run(run: str) -> None:
+    """Tell the exec that we are in that a step of its run was met; it then ends the run when it ends well."""
+    marker = os.environ.get(RUN_USED, "")
+    if marker and run and run == os.environ.get("RECALL_RUN"):
+        with suppress(OSError):  # exec is gone, or somebody tidied up; the file is never made here
+            descriptor = os.open(marker, os.O_WRONLY | os.O_APPEND)
+            os.write(descriptor, b".")
+            os.close(descriptor)
 
 
 def operate(here: Globals, agent: str, work: Callable[[Agent], T]) -> T:

@@ -7,26 +7,27 @@ a person.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from recall_cli.asking import ask
 from recall_cli.spawn import Child, Ended
 from recall_cli.streams import Kept
 from store import actions as rules
 from store.actions import ActionEnd
-from store.agent import Agent
 from store.errors import Conflict, LeaseExpired, LeaseLost, NeedsSettling, RecallError, StillRunning
 from store.records import Action
 from store.running import witness
 from store.text import quoted
+from store.value import value
 from store.views import View
+
+if TYPE_CHECKING:
+    from store.agent import Agent
 
 STDERR_LIMIT = 8 * 1024  # bytes of stderr that an action keeps
 _POLL = 0.2
@@ -43,7 +44,7 @@ class OutputCut(Conflict):
     hint_template = "accept what was kept with --replay-cut, or give the step an --output-limit next time"
 
 
-@dataclass(frozen=True)
+@value
 class Call:
     """What a step is, and how it is to be run.
 
@@ -75,7 +76,7 @@ class Call:
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@value
 class Outcome:
     """What became of a call.
 
@@ -106,7 +107,7 @@ def find_done(view: View, call: Call) -> Action | None:
     if not call.step:
         return None
     last, digest = view.last_of_step(call.step, call.run)
-    if last is None:
+    if last is None or rules.never_ran(last):
         return None
     _check_same(call, last, digest)
     return last if last.status == "done" else None
@@ -127,7 +128,7 @@ def replay(view: View, call: Call, action: Action, say: Callable[[str], None]) -
     if left and not call.replay_cut:
         raise OutputCut(step=quoted(call.step), left=f"{left:,}", seq=action.seq)
     text = view.output(action.result_ref).content if action.result_ref else action.result
-    data = base64.b64decode(text) if command.get("encoding") == "base64" else text.encode()
+    data = binascii.a2b_base64(text) if command.get("encoding") == "base64" else text.encode()
     say(f"step {quoted(call.step)} was done at {action.ended_at} (action {action.seq}); its output is replayed")
     if left or not command.get("captured", True):
         say("not all of its output was kept")
@@ -187,7 +188,8 @@ def perform(agent: Agent, directory: str, token: str, call: Call, child: Child, 
     if problem is None:
         return begun
     code, text = could_not_start(call.argv, problem)
-    return Outcome(code, agent.end_action(begun.seq, "failed", error=text, command={"exit": code}))
+    known = {"exit": code, "never_started": True}
+    return Outcome(code, agent.end_action(begun.seq, "failed", error=text, command=known))
 
 
 def could_not_start(argv: Sequence[str], problem: OSError) -> tuple[int, str]:
@@ -206,7 +208,7 @@ def _clear_the_way(agent: Agent, call: Call) -> None:
     deadline = time.monotonic() + call.wait
     while True:
         last, digest = agent.view.last_of_step(call.step, call.run)
-        if last is None or last.status in ("done", "abandoned"):
+        if last is None or last.status in ("done", "abandoned") or rules.never_ran(last):
             return
         _check_same(call, last, digest)
         if last.open:
@@ -225,20 +227,17 @@ def _clear_the_way(agent: Agent, call: Call) -> None:
 
 def _resolve(agent: Agent, call: Call, last: Action) -> None:
     """Ask the step's resolver about its last attempt, and record what it says."""
+    from recall_cli.asking import ask
+
     args = agent.view.output(last.args_ref).content if last.args_ref else last.args
     found = ask(call.resolver, agent.id, last, args=args, timeout=call.resolver_timeout) if call.resolver else None
     if found is None:
-        hint = "the resolver could not tell; " if call.resolver else ""
-        by_hand = f"then: recall actions resolve -a {agent.id} {last.seq} done|failed|abandoned --reason TEXT"
-        if last.status == "failed":
-            by_hand = "if it did not happen, run it again with --retry-failed"
-        raise NeedsSettling(
-            agent=agent.id,
-            seq=last.seq,
-            tool=quoted(last.tool),
-            status=last.status,
-            hint=f"{hint}find out; {by_hand}",
-        )
+        try:
+            rules.next_of_step(agent.id, last, mine=False, retry_failed=False)
+        except NeedsSettling as problem:
+            problem.hint = f"the resolver could not tell; {problem.hint}" if call.resolver else problem.hint
+            raise
+        return
     if last.open:
         agent.resolve_action(last.seq, found, by="resolver")
     elif found.status == "done":
@@ -309,7 +308,7 @@ def _storable(data: bytes) -> tuple[str, str]:
             return data.decode(), ""
         except UnicodeDecodeError:
             pass
-    return base64.b64encode(data).decode(), "base64"
+    return binascii.b2a_base64(data, newline=False).decode(), "base64"
 
 
 def regaining(take: Callable[[float], Agent], agent: Agent, work: Callable[[Agent], T]) -> T:
@@ -336,10 +335,3 @@ def regaining(take: Callable[[float], Agent], agent: Agent, work: Callable[[Agen
             if again.epoch == agent.epoch:
                 raise
             agent = again
-
-
-def unlock(path: Path, descriptor: int, *, running: bool) -> None:
-    """Let an action's lock go, and remove its file unless the command is still ``running``."""
-    if not running:
-        path.unlink(missing_ok=True)
-    os.close(descriptor)

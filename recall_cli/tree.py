@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from typer._click.core import Context as ClickContext
 from typer._click.core import Parameter
@@ -11,9 +10,27 @@ from typer.core import TyperArgument, TyperOption
 
 from recall_cli.exits import Exit
 from recall_cli.options import GLOBAL_OPTIONS, Command, Group, summary_of
+from store.records import CLOSED_STATUSES
+from store.value import value
+
+# What a metavar's value is, for completion: files, commands, and what the store has.
+TAKES = {
+    "PATH": "file",
+    "FILE": "file",
+    "COMMAND": "command",
+    "-- COMMAND": "program",
+    "AGENT": "agent",
+    "KIND": "kind",
+    "POINTER": "pointer",
+    "REF": "ref",
+    "STEP": "step",
+    "TOOL": "tool",
+}
+STORED = ("agent", "kind", "pointer", "ref", "step", "tool", "action", "pending")
+_OPEN_ONLY = ("recall actions end", "recall actions resolve")
 
 
-@dataclass(frozen=True)
+@value
 class Param:
     """An option or argument.
 
@@ -21,9 +38,10 @@ class Param:
         names: as typed, such as ``-a`` and ``--agent``; none for an argument.
         label: how help shows it.
         help: its help with defaults and variables.
-        takes: what its value is: "" for a flag, ``file``, ``command``, ``agent``, ``choice`` or ``text``.
-        choices: the values of a ``choice``.
+        takes: what its value is: "" for a flag, one of ``TAKES``, ``action``, ``pending``, ``choice`` or ``text``.
+        choices: the values of a ``choice``, or words that may stand instead.
         of_all: it is a global option.
+        many: it is an argument that may be repeated.
     """
 
     names: tuple[str, ...]
@@ -32,9 +50,10 @@ class Param:
     takes: str
     choices: tuple[str, ...]
     of_all: bool
+    many: bool = False
 
 
-@dataclass(frozen=True)
+@value
 class Node:
     """A command or group. ``path`` starts below ``recall``, which itself has none."""
 
@@ -101,8 +120,11 @@ def _param(ctx: ClickContext, param: Parameter) -> Param | None:
     names = tuple(param.opts + param.secondary_opts) if isinstance(param, TyperOption) else ()
     choices = tuple(str(getattr(each, "value", each)) for each in getattr(param.type, "choices", ()))
     flag = isinstance(param, TyperOption) and (param.is_flag or param.count)
-    metavar = (param.metavar or "").strip("[].")
-    by_metavar = {"PATH": "file", "FILE": "file", "COMMAND": "command", "AGENT": "agent"}
-    takes = "" if flag else "choice" if choices else by_metavar.get(metavar, "text")
+    metavar = (param.metavar or "").removesuffix("...").strip("[]")
+    takes = "" if flag else "choice" if choices else TAKES.get(metavar, "text")
+    words = metavar.split("]... [")
+    if words[0] == "SEQ" and ctx.command_path.startswith("recall actions "):
+        takes = "pending" if ctx.command_path in _OPEN_ONLY else "action"
+        choices = CLOSED_STATUSES if "STATUS" in words else ()
     assert isinstance(param, (TyperArgument, TyperOption))
-    return Param(names, label, " ".join(text.split()), takes, choices, param in GLOBAL_OPTIONS)
+    return Param(names, label, " ".join(text.split()), takes, choices, param in GLOBAL_OPTIONS, param.nargs != 1)

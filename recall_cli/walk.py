@@ -6,14 +6,17 @@ many; whatever was settled meanwhile is said to be so.
 
 from __future__ import annotations
 
+from functools import partial
+
 from recall_cli.look import age_of, lease_state, summary
 from recall_cli.options import Globals
 from recall_cli.pending import Filter, args_of, pending
 from recall_cli.render import Out
-from recall_cli.resolving import perhaps_running, settle_one
-from recall_cli.session import reading, require
+from recall_cli.resolving import perhaps_running
+from recall_cli.session import operate, reading, require
 from store import checks
 from store.actions import ActionEnd
+from store.agent import Agent
 from store.canonical import BLOB_LIMIT
 from store.clock import Instant
 from store.errors import BadRecord, Conflict, InvalidInput, NotFound, StillRunning
@@ -28,7 +31,7 @@ _ARGS_LINES = 40
 _CHOICES = {"d": "done", "f": "failed", "a": "abandoned", "s": "skip", "q": "quit"}
 EXPLAINED = (
     "d  done: it happened; a step is never run again, and the model reads the result",
-    "f  failed: it happened and went wrong, or was refused; an external step is not attempted again by itself",
+    "f  failed: it happened and went wrong; an external step is attempted again only after: recall actions retry",
     "a  abandoned: it did not happen; the step's next start is a new attempt",
     "s  skip: leave it open, go on with the next",
     "q  quit: leave it and all after it open",
@@ -96,7 +99,10 @@ def _settle(here: Globals, view: View, action: Action, by: str) -> str:
         told = "" if choice == "abandoned" else _ask_text(out, f"{what} (empty: none)?", limit)
         end = ActionEnd(choice, told if what == "result" else "", told if what == "error" else "", reason)
         try:
-            after = settle_one(here, view.agent, action.seq, end, by=by, force=obstacle is not None)
+            force = obstacle is not None
+            after = operate(
+                here, view.agent, partial(Agent.resolve_action, seq=action.seq, end=end, by=by, force=force)
+            )
         except (Conflict, NotFound, BadRecord, StillRunning) as problem:
             out.error(problem.code, problem.message, problem.hint)
             return "skip"

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from store.errors import ActionClosed, InvalidInput, NeedsSettling, StepMismatch
+from store.errors import ActionClosed, AlreadyBegun, InvalidInput, NeedsSettling, StepFailed, StepMismatch
 from store.records import CLOSED_STATUSES, STATUSES, Action, Turn
 from store.text import cut, quoted
+from store.value import value
 
 
-@dataclass(frozen=True)
+@value
 class ActionEnd:
     """What a resolver found out about an interrupted action.
 
@@ -32,7 +33,7 @@ class ActionEnd:
     resolution: str = ""
 
 
-@dataclass(frozen=True)
+@value
 class ReconcileReport:
     """What a pass over the interrupted actions did.
 
@@ -139,6 +140,11 @@ def check_same_call(step: str, last: Action, *, tool: str, class_: str, args: st
             raise StepMismatch(step=quoted(step), what=what, was=quoted(was), now=quoted(now))
 
 
+def never_ran(action: Action) -> bool:
+    """Whether it is known that the command could not even be started: it binds and leaves nothing."""
+    return action.status == "failed" and action.command.get("never_started") is True
+
+
 def next_of_step(agent: str, last: Action, *, mine: bool, retry_failed: bool) -> StepVerdict:
     """What beginning a step again means, by its last attempt.
 
@@ -147,29 +153,27 @@ def next_of_step(agent: str, last: Action, *, mine: bool, retry_failed: bool) ->
 
     Returns:
         REPLAY: it is done; its result stands.
-        SAME: the caller is running it.
+        SAME: the caller is running it, and may do so again.
         CONTINUE: interrupted and idempotent: run the same action with its key.
         ATTEMPT: it did not happen, or failed: a new action.
 
     Raises:
         NeedsSettling: nobody knows whether it happened.
+        AlreadyBegun: it is external, and the caller began it before: two begins never tell two callers to run it.
+        StepFailed: it is external and failed.
     """
     if last.status == "done":
         return REPLAY
     if last.status == "abandoned":
         return ATTEMPT
     if last.status == "failed":
-        if last.class_ == "external" and not retry_failed:
-            raise NeedsSettling(
-                agent=agent,
-                seq=last.seq,
-                tool=quoted(last.tool),
-                status="failed",
-                hint="an external call that failed may have happened in part; "
-                "check, then retry it with retry_failed (--retry-failed)",
-            )
+        if last.class_ == "external" and not retry_failed and not never_ran(last):
+            why = f": {quoted(last.error or last.resolution, 200)}" if last.error or last.resolution else ""
+            raise StepFailed(agent=agent, step=quoted(last.step), seq=last.seq, why=why)
         return ATTEMPT
     if last.status == "started" and mine:
+        if last.class_ == "external":
+            raise AlreadyBegun(seq=last.seq, tool=quoted(last.tool), action=last)
         return SAME
     if last.class_ == "idempotent":
         return CONTINUE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from store import checks
@@ -19,6 +19,7 @@ from store.records import (
     OUTPUT,
     POINTER,
     RUN,
+    STEP,
     TURN,
     WORKING_STATE,
     Action,
@@ -32,6 +33,7 @@ from store.records import (
     compact,
 )
 from store.text import check_count, check_text, cut, quoted
+from store.value import value
 from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
 
 _RUN = "run-"
@@ -43,7 +45,7 @@ def is_own_run(name: str) -> bool:
     return name.startswith(_RUN) and name.removeprefix(_RUN).isdigit()
 
 
-@dataclass(frozen=True)
+@value
 class Context:
     """What a process resumes from.
 
@@ -269,26 +271,37 @@ class Agent(ActionOperations):
 
     # -- runs --------------------------------------------------------------------------------
 
+    def open_run(self) -> str:
+        """The name of the run that is going on, "" if there is none."""
+        newest = self._backend.tail(self.id, RUN, limit=1)
+        return f"{_RUN}{newest[0].seq}" if newest and newest[0].fields().get("status") == "started" else ""
+
     def begin_run(self) -> str:
-        """The name of the run that is going on, or of a new one; steps are scoped to it."""
-        found: list[int] = []
+        """A new run, to which steps are scoped; its name."""
 
         def attempt() -> tuple[list[Draft], list[Expect]]:
             newest = self._backend.tail(self.id, RUN, limit=1)
-            if newest and newest[0].fields().get("status") == "started":
-                found[:] = [newest[0].seq]
-                return [], []
             seq = newest[0].seq + 1 if newest else 1
-            found[:] = [seq]
             return [Draft(RUN, {"status": "started"}, seq=seq)], [Expect(RUN, 0, seq=seq)]
 
-        self._append(attempt)
-        return f"{_RUN}{found[0]}"
+        return f"{_RUN}{self._append(attempt)[0].seq}"
+
+    def stepped(self, run: str, after: int) -> bool:
+        """Whether a step of the run was begun after an lsn."""
+        log = self._backend.log(self.id, after=after)
+        return any(each.kind == STEP and each.name.startswith(f"{run}/") for each in log)
 
     def end_run(self, run: str) -> None:
-        """The run is over: a step of the same name in the next one is another step."""
+        """The run is over: a step of the same name in the next one is another step. Raises NotFound."""
         seq = int(run.removeprefix(_RUN))
-        self._append(lambda: ([Draft(RUN, {"status": "ended"}, seq=seq)], []))
+
+        def attempt() -> tuple[list[Draft], list[Expect]]:
+            record = self._backend.newest(self.id, RUN, seq=seq)
+            if record is None:
+                raise NotFound(what="run", name=quoted(run))
+            return [Draft(RUN, {"status": "ended"}, seq=seq)], [Expect(RUN, record.lsn, seq=seq)]
+
+        self._append(attempt)
 
     # -- turns ------------------------------------------------------------------------------
 

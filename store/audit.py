@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,9 +18,12 @@ from store.canonical import LINE_LIMIT, encode_line, first_hash, key_of, next_ha
 from store.records import (
     ACTION,
     LEASE,
+    LIFECYCLE,
     OUTPUT,
     POINTER,
+    RUN,
     STEP,
+    TOOL,
     TURN,
     WORKING_STATE,
     Action,
@@ -32,10 +35,12 @@ from store.records import (
     WorkingState,
 )
 from store.text import quoted
+from store.value import value
 
-NUMBERED = (WORKING_STATE, TURN, ACTION, LEASE)
-NAMED = (POINTER, OUTPUT, STEP)
-_DENSE = (WORKING_STATE, TURN, ACTION)
+NUMBERED = (WORKING_STATE, TURN, ACTION, LEASE, RUN)
+NAMED = (POINTER, OUTPUT, STEP, TOOL, LIFECYCLE)
+_DENSE = (WORKING_STATE, TURN, ACTION, RUN)
+_CHANGING = (ACTION, RUN)  # of the dense ones: a number may come again, with the next state of the same thing
 _READERS: dict[str, Callable[[Record, FetchBlob | None], object]] = {
     WORKING_STATE: WorkingState.read,
     TURN: Turn.read,
@@ -88,7 +93,7 @@ class Head(NamedTuple):
     should_be_open: int
 
 
-@dataclass(frozen=True)
+@value
 class Position:
     """How far a log has come: what the next record is checked against.
 
@@ -216,7 +221,7 @@ class Walk:
         seqs = self.at.seqs
         if row.kind in _DENSE and isinstance(row.seq, int):
             last = seqs.get(row.kind, row.seq - 1)
-            if row.seq != last + 1 and not (row.kind == ACTION and 0 < row.seq <= last):
+            if row.seq != last + 1 and not (row.kind in _CHANGING and 0 < row.seq <= last):
                 reasons.append(f"{row.kind} {row.seq} follows {row.kind} {last}")
             seqs = {**seqs, row.kind: max(last, row.seq)}
         self.at = Position(max(row.lsn, self.at.lsn), row.hash, max(row.epoch, self.at.epoch), seqs)

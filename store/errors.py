@@ -212,6 +212,14 @@ class StoreBusy(Unavailable):
     hint_template = "try again; if that process is stopped, continue or end it"
 
 
+class StoreClosed(Unavailable):
+    """The handle was closed, by ``close`` or at the end of its ``with`` block."""
+
+    code = "closed"
+    template = "store {path}: this handle is closed"
+    hint_template = "open the store again"
+
+
 class StoreFull(Unavailable):
     """No space left; the transaction was rolled back whole."""
 
@@ -271,12 +279,36 @@ class NeedsSettling(RecallError):
     hint_template = "find out, then: recall actions resolve -a {agent} {seq} done|failed|abandoned --reason TEXT"
 
 
+class StepFailed(NeedsSettling):
+    """An external step that failed is not attempted again by itself: it may have happened in part."""
+
+    code = "step_failed"
+    template = "step {step} failed before (action {seq}{why})"
+    hint_template = (
+        "look what it left; if it may run again: recall actions retry -a {agent} {seq} --reason TEXT, "
+        "or begin it with retry_failed (--retry-failed)"
+    )
+
+
 class StillRunning(NeedsSettling):
     """The command of an action is alive, although its runner may be gone."""
 
     code = "still_running"
     template = "action {seq} ({tool}) is still running as {process}"
     hint_template = "wait for it (--wait), or end that process; nothing is settled or run again meanwhile"
+
+
+class AlreadyBegun(StillRunning):
+    """An external action that this very process or session began, and has not ended: nobody may run it again.
+
+    ``details`` has the ``action`` as it is, with its key.
+    """
+
+    template = "action {seq} ({tool}) was begun here before and has no outcome yet: it may be running, or have happened"
+    hint_template = (
+        "do not run it again; when you know what became of it, end it (end_action, "
+        "or: recall actions end {seq} done|failed|abandoned|unknown)"
+    )
 
 
 class ResolverFailed(NeedsSettling):

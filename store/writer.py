@@ -13,6 +13,8 @@ from store.records import OUTPUT, Draft, Expect, Output, Record, tokens_of
 from store.text import check_agent, cut
 from store.views import View
 
+Drafts = tuple[list[Draft], list[Expect]]
+
 OUTPUT_THRESHOLD = 2000  # tokens; a turn, arguments or a result over it is kept as an output
 SUMMARY_BYTES = 200
 _TRIES = 200  # of an append whose expectation another one broke; of N contenders the last loses N - 1 times

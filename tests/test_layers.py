@@ -24,6 +24,7 @@ ROWS = [
     {"briefing", "audit", "keeper", "verify"},
     {"views", "transfer", "asides"},
     {"writer", "restore"},
+    {"beginning"},
     {"acting"},
     {"agent"},
     {"access"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any
@@ -13,15 +14,15 @@ from recall_cli.exits import READS, WRITES, Exit
 from recall_cli.look import AnyAgent, Limit, check_limit
 from recall_cli.options import AgentOption, Choice, Globals, Noun
 from recall_cli.pending import MOST_SEQ, Filter, every, pending
-from recall_cli.session import operate, operator, reading, require, viewing, write
+from recall_cli.session import mark_run, operate, operator, reading, require, viewing, write
 from recall_cli.values import duration, json_document
 from store import checks
 from store.actions import ActionEnd
 from store.agent import Agent
 from store.canonical import BLOB_LIMIT
-from store.errors import InvalidInput, NeedsSettling
+from store.errors import InvalidInput
 from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES, Action, plain
-from store.text import check_agent, check_count, check_text, json_value, quoted
+from store.text import check_agent, check_count, check_text, json_value
 
 app = Noun("The tool calls of an agent and what became of them.", default="list")
 
@@ -44,7 +45,7 @@ def list_actions(
         str | None, typer.Option("--class", click_type=Choice(CLASSES), help="Only of this class.")
     ] = None,
     tool: Annotated[str, typer.Option("--tool", metavar="TOOL", help="Only calls of this tool.")] = "",
-    step: Annotated[str, typer.Option("--step", metavar="NAME", help="Only attempts of this step.")] = "",
+    step: Annotated[str, typer.Option("--step", metavar="STEP", help="Only attempts of this step.")] = "",
     older_than: Annotated[
         str, typer.Option("--older-than", metavar="DURATION", help="Started at least so long ago: 90s, 1h.")
     ] = "",
@@ -136,7 +137,7 @@ def begin(
         typer.Option("--args", metavar="ARGS", help="Its arguments: JSON if it starts with { or [; - or @FILE reads."),
     ] = None,
     step: Annotated[
-        str | None, typer.Option("--step", metavar="NAME", help="A name that is the same call whenever it is begun.")
+        str | None, typer.Option("--step", metavar="STEP", help="A name that is the same call whenever it is begun.")
     ] = None,
     run: Annotated[
         str | None,
@@ -158,15 +159,10 @@ def begin(
     json_value("--args", value)
 
     def work(it: Agent) -> Action:
-        newest = next(it.view.actions(limit=1), None)
-        action = it.begin_action(tool, class_, value, step=step, run=run, retry_failed=retry_failed)
-        again = newest is not None and action.seq <= newest.seq
-        if again and action.status == "started" and action.class_ == "external":
-            # Begun before by this very session: it may have happened, and this process cannot know.
-            hint = f"if it is not running any more: recall actions end {action.seq} done|failed|abandoned"
-            raise NeedsSettling(agent=agent, seq=action.seq, tool=quoted(tool), status="started", hint=hint)
-        return action
+        return it.begin_action(tool, class_, value, step=step, run=run, retry_failed=retry_failed)
 
+    if step:
+        mark_run(run or "")
     action = write(here, agent, work, needs_lease="an action is begun in a session that stays until it has ended")
     if action.status == "done":
         text, then = f"step {action.step} was done at {action.ended_at}: do not call {tool}", ""
@@ -383,19 +379,31 @@ def amend(
 
 
 @app.verb("retry", exits=WRITES, agent_first=True)
-def retry(ctx: typer.Context, seq: Seq, agent: AgentOption) -> None:
-    """Begin a new attempt of a closed action, linked to it.
+def retry(
+    ctx: typer.Context,
+    seq: Seq,
+    agent: AgentOption,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why it may run again; without a session.")
+    ] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="WHO", help="Who says so [default: user@host].")] = None,
+) -> None:
+    """Begin a new attempt of a closed action, linked to it, or allow one.
 
-    Prints SEQ, KEY and STATUS as begin does, and needs a session's lease as
-    begin does; an idempotent call keeps its key.
+    In a session it prints SEQ, KEY and STATUS as begin does; an idempotent
+    call keeps its key. Without one it is an operator's word: the step may be
+    attempted again by whoever begins it next; nothing is begun now.
     """
     here = Globals.of(ctx)
-    action = write(
-        here,
-        agent,
-        lambda it: it.retry_action(seq),
-        needs_lease="an action is begun in a session that stays until it has ended",
-    )
-    text = f"action {action.seq} of {agent} is started, a new attempt of {seq}: call {action.tool} now"
-    then = f"recall actions end {action.seq} done --result TEXT"
-    here.out.change(plain(action), text, then, data=f"{action.seq}\t{action.key}\t{action.status}")
+    if os.environ.get("RECALL_LEASE"):
+        action = write(here, agent, lambda it: it.retry_action(seq))
+        text = f"action {action.seq} of {agent} is started, a new attempt of {seq}: call {action.tool} now"
+        then = f"recall actions end {action.seq} done --result TEXT"
+        here.out.change(plain(action), text, then, data=f"{action.seq}\t{action.key}\t{action.status}")
+        return
+    if reason is None:
+        raise InvalidInput(field="--reason", reason="must be given without a session", hint="say why it may run again")
+    who = by or operator()
+    action = operate(here, agent, lambda it: it.permit_retry(seq, by=who, reason=reason))
+    text = f"step {action.step} of {agent} may be attempted again, as {who} said (action {action.seq})"
+    here.out.change(plain(action), text, f"recall actions show -a {agent} {action.seq}")

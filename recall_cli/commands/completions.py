@@ -27,6 +27,10 @@ def completions(
 ) -> None:
     """Print the completion script of a shell.
 
+    It completes commands, options and files by itself, and asks the store for
+    agents, steps, refs, pointers, tools and the numbers of actions. That reads
+    only; the recall that it asks is the one on PATH.
+
     bash: recall completions bash > ~/.local/share/bash-completion/completions/recall
 
     zsh: recall completions zsh > a directory of your fpath, as the file _recall

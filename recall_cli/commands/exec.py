@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from recall_cli.exits import WRITES
 from recall_cli.options import AgentArgument, Globals, Verbs
-from recall_cli.session import telling_if_new, writing
+from recall_cli.session import RUN_USED, give_back, telling_if_new, writing
 from recall_cli.spawn import KILL_GRACE, Child, guard
 from recall_cli.steps import could_not_start
 from recall_cli.values import duration
@@ -64,7 +65,8 @@ def exec_(
     RECALL_DIR, RECALL_LEASE, RECALL_RUN and RECALL_BRIEFING (a file with the
     briefing) in its environment, and exits with its status. recall run inside
     it makes durable steps. Without --run, a command that did not end with 0
-    is continued by the next exec: its steps are known. One that did is over.
+    is continued by the next exec: its steps are known. One that did is over;
+    but a mere look, which uses no step, ends nothing.
 
     A lost lease ends the command, and exec exits with 5. At SIGTERM the
     command may go on for --grace. If exec itself is killed, so is the command.
@@ -105,7 +107,9 @@ def exec_(
             try:
                 with telling_if_new(here, backend, agent):
                     take(it, patience)
-                its_run = run or it.begin_run()
+                going_on = run or it.open_run()
+                its_run = going_on or it.begin_run()
+                start = backend.counters(agent).lsn
                 place.write(it.refresh().briefing)
                 problem = child.go(
                     {
@@ -114,6 +118,7 @@ def exec_(
                         "RECALL_LEASE": it.token,
                         "RECALL_RUN": its_run,
                         "RECALL_BRIEFING": place.path,
+                        RUN_USED: place.used,
                     }
                 )
                 if problem is not None:
@@ -124,10 +129,12 @@ def exec_(
                 if ended.signal not in (0, signal.SIGINT, signal.SIGHUP):
                     # Killed alone, a script leaves the step that was under way: it may end while there is a lease.
                     child.end_group(0 if lost else at_term)
-                if ended.status == 0 and run is None and not lost:
+                # A look (recall briefing, say) must not end the run that a script was killed in.
+                used = not going_on or place.was_used or it.stepped(its_run, start)
+                if ended.status == 0 and run is None and used and not lost:
                     it.end_run(its_run)
             finally:
-                released = it.release()
+                released = give_back(here, it)
         finally:
             child.cancel()
             call_off()
@@ -142,11 +149,12 @@ def _leave(number: int, frame: object) -> None:
 
 
 class _Place:
-    """Where the command finds its briefing: a private temporary file, unless it is named."""
+    """Where the command finds its briefing, a private temporary file unless it is named, and marks its run as used."""
 
     def __init__(self, path: str | None) -> None:
         self._temporary = path is None
         self.path = os.path.abspath(path) if path else tempfile.mkstemp(prefix="recall-briefing-")[1]
+        self.used = tempfile.mkstemp(prefix="recall-run-")[1]
         try:
             self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         except OSError as problem:
@@ -159,13 +167,22 @@ class _Place:
         except OSError as problem:
             raise BriefingUnwritable(path=quoted(self.path), reason=(problem.strerror or "").lower()) from problem
 
+    @property
+    def was_used(self) -> bool:
+        """Whether recall run has met a step of the run, if only to replay it."""
+        try:
+            return os.stat(self.used).st_size > 0
+        except OSError:
+            return True  # somebody tidied up; as if there were no such file
+
     def __enter__(self) -> _Place:
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self.descriptor)
-        if self._temporary:
-            os.unlink(self.path)
+        for path in (self.used, self.path) if self._temporary else (self.used,):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
 
 
 class BriefingUnwritable(Unavailable):

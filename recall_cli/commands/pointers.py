@@ -47,7 +47,7 @@ def list_pointers(
 @app.verb("set", exits=WRITES)
 def set_pointer(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name; the same name replaces.")],
+    name: Annotated[str, typer.Argument(metavar="POINTER", help="Its name; the same name replaces.")],
     type_: Annotated[
         str, typer.Argument(metavar="TYPE", click_type=Choice(list(POINTER_TYPES)), help=" ".join(POINTER_TYPES) + ".")
     ],
@@ -72,7 +72,7 @@ def set_pointer(
 @app.verb("rm", exits=WRITES)
 def remove(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
+    name: Annotated[str, typer.Argument(metavar="POINTER", help="Its name.")],
     agent: AgentOption,
 ) -> None:
     """Take a pointer out of force; the log keeps it."""

@@ -14,7 +14,7 @@ import typer
 
 from recall_cli.exits import WRITES, Exit, exit_of
 from recall_cli.options import AgentOption, Globals, Verbs
-from recall_cli.session import reading, working
+from recall_cli.session import mark_run, reading, working
 from recall_cli.spawn import Child
 from recall_cli.steps import (
     STDERR_LIMIT,
@@ -26,18 +26,22 @@ from recall_cli.steps import (
     perform,
     regaining,
     replay,
-    unlock,
 )
 from recall_cli.streams import Kept
 from recall_cli.values import duration
 from store import checks
 from store.canonical import BLOB_LIMIT
 from store.errors import InvalidInput, RecallError, StoreMissing
-from store.running import hold
+from store.running import hold, let_go
 from store.text import check_agent, check_count, quoted
 from store.views import View
 
 app = Verbs()
+
+_RUN_OTHERS = frozenset(
+    "sh bash dash zsh ksh fish busybox python perl ruby node php env sudo doas nice nohup setsid timeout time xargs "
+    "ssh docker kubectl make".split()
+)
 
 
 @app.verb("run", exits=(*WRITES, Exit.UNSETTLED))
@@ -52,14 +56,14 @@ def run(
         ),
     ] = None,
     step: Annotated[
-        str | None, typer.Option("--step", metavar="NAME", help="The step that this is: it happens once.")
+        str | None, typer.Option("--step", metavar="STEP", help="The step that this is: it happens once.")
     ] = None,
     run_: Annotated[
         str | None,
         typer.Option("--run", metavar="NAME", envvar="RECALL_RUN", show_envvar=True, help="The run of the step."),
     ] = None,
     tool: Annotated[
-        str | None, typer.Option("--tool", metavar="NAME", help="The tool's name [default: the command's].")
+        str | None, typer.Option("--tool", metavar="TOOL", help="The tool's name [default: the command's].")
     ] = None,
     args: Annotated[
         str | None,
@@ -114,11 +118,12 @@ def run(
     patterns = _patterns(redact or [])
     written = Outcomes(outcome_file, step or "")
     try:
+        named = tool is not None
         tool = checks.check_name("tool", tool or os.path.basename(command[0]), spaces=True)
         call = Call(
             argv=command,
             tool=tool,
-            class_=_class(here, agent, tool, class_),
+            class_=_class(here, agent, tool, class_, named=named),
             args=_args(args, command, patterns),
             step=checks.check_name("step", step) if step else "",
             run=checks.check_run(run_),
@@ -132,6 +137,8 @@ def run(
             redact=patterns,
             replay_cut=replay_cut,
         )
+        if call.step:
+            mark_run(call.run)
         outcome = _replayed(here, agent, call) or _run(here, agent, directory, call)
     except RecallError as problem:
         written.refused(problem)
@@ -165,7 +172,7 @@ def _run(here: Globals, agent_id: str, directory: str, call: Call) -> Outcome:
     with working(here, agent_id) as (backend, take):
         # Before any thread: the fork. Before the intent: the pid that it records.
         lock = backend.random.hex(32)
-        path, descriptor = hold(directory, lock)
+        descriptor = hold(directory, lock)
         child = Child(call.argv, dict(os.environ), capture=call.capture)
         try:
             agent = take(call.wait)
@@ -185,23 +192,28 @@ def _run(here: Globals, agent_id: str, directory: str, call: Call) -> Outcome:
                 return Outcome(exit_code(ended), begun, unrecorded=problem)
         finally:
             child.cancel()
-            unlock(path, descriptor, running=child.running)
+            let_go(directory, lock, descriptor)
 
 
-def _class(here: Globals, agent: str, tool: str, given: str | None) -> str:
-    """The class that was given, or that the tool was last used with."""
+def _class(here: Globals, agent: str, tool: str, given: str | None, *, named: bool) -> str:
+    """The class that was given, or that the tool was last used with.
+
+    A program that runs others has no class of its own, unless it was ``named`` as a tool.
+    """
     if given:
         return checks.check_class(given)
+    anything = not named and tool.rstrip("0123456789.") in _RUN_OTHERS
     try:
         with reading(here) as backend:
-            known = View(backend, check_agent(agent)).tool_class(tool)
+            known = "" if anything else View(backend, check_agent(agent)).tool_class(tool)
     except StoreMissing:
         known = ""
     if known:
         return known
+    when = f"for {quoted(tool)}, which can do anything" if anything else f"at the first use of {quoted(tool)}"
     raise InvalidInput(
         field="--class",
-        reason=f"is needed at the first use of {quoted(tool)}: what would running it again do?",
+        reason=f"is needed {when}: what would running it again do?",
         hint="pure: change nothing; idempotent: no harm, with the same RECALL_IDEMPOTENCY_KEY; external: it might "
         "happen twice",
     )

@@ -9,7 +9,10 @@ import pytest
 from recall_cli import Client
 from store.agent import Agent
 from store.errors import (
+    AlreadyBegun,
+    InvalidInput,
     NeedsSettling,
+    StepFailed,
     StepMismatch,
 )
 from store.records import Action
@@ -85,7 +88,57 @@ def test_a_failed_external_step_is_retried_on_request_only(agent: Agent) -> None
 
 
 def test_the_same_step_begun_twice_by_its_runner_is_one_action(agent: Agent) -> None:
-    """A second begin in the same session returns the running action, large arguments included."""
-    first = begin(agent, args="x" * 20_000)
-    assert begin(agent, args="x" * 20_000) == first
+    """A second begin in the same session returns the running action where running it again does no harm."""
+    first = begin(agent, "idempotent", args="x" * 20_000)
+    assert begin(agent, "idempotent", args="x" * 20_000) == first
     assert len(agent.pending_actions()) == 1
+
+
+def test_an_external_step_begun_twice_by_its_runner_runs_once(agent: Agent) -> None:
+    """The second begin, after a tool that raised, is refused with the action; ended as failed it asks as ever."""
+    first = begin(agent, args="x" * 20_000)
+    with pytest.raises(AlreadyBegun) as refused:
+        begin(agent, args="x" * 20_000)
+    assert (refused.value.code, refused.value.details["action"]) == ("still_running", first)
+    assert len(agent.pending_actions()) == 1
+    agent.end_action(first.seq, "failed", error="timeout")
+    with pytest.raises(StepFailed):
+        begin(agent, args="x" * 20_000)
+
+
+def test_a_person_allows_a_failed_external_step_to_be_attempted_again(agent: Agent, client: Client) -> None:
+    """What a resolution as failed blocks, permit_retry opens, audited, and nothing runs by itself."""
+    first = begin(agent)
+    agent.end_action(first.seq, "failed", error="refused by the relay")
+    with pytest.raises(StepFailed) as refused:
+        begin(agent)
+    assert "refused by the relay" in refused.value.message
+    assert f"recall actions retry -a {AGENT} {first.seq} --reason TEXT" in refused.value.hint
+    allowed = agent.permit_retry(first.seq, by="dana@example.com", reason="the relay is up again")
+    assert (allowed.status, allowed.by, allowed.retry_of) == ("abandoned", "dana@example.com", first.seq)
+    assert not agent.pending_actions()
+    second = begin(agent)
+    assert (second.status, second.retry_of) == ("started", allowed.seq)
+    assert second.key not in (first.key, allowed.key)
+
+
+def test_only_the_last_attempt_of_a_step_can_be_allowed_again(agent: Agent) -> None:
+    """An open action, one that is no step, and an older attempt are refused in one line."""
+    plain = agent.begin_action("deploy", "external")
+    first = begin(agent)
+    for seq in (plain.seq, first.seq):
+        with pytest.raises(InvalidInput):
+            agent.permit_retry(seq, by="dana", reason="r")
+    agent.end_action(first.seq, "abandoned")
+    second = begin(agent)
+    agent.end_action(second.seq, "failed")
+    with pytest.raises(InvalidInput):
+        agent.permit_retry(first.seq, by="dana", reason="r")
+
+
+def test_a_command_that_never_started_binds_nothing(agent: Agent) -> None:
+    """A step whose command could not be started is begun again without asking, even as another call."""
+    first = begin(agent, args="typo")
+    agent.end_action(first.seq, "failed", error="not found", command={"exit": 127, "never_started": True})
+    second = begin(agent, args="right")
+    assert (second.status, second.args) == ("started", "right")

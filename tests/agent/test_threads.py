@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from recall_cli import Client
 from store.agent import Agent
-from store.errors import (
-    RecallError,
-)
+from store.errors import NeedsSettling, RecallError
 from store.records import Action
 from tests.engine import AGENT, SetClock, verified
 
@@ -54,21 +54,27 @@ def test_threads_share_an_agent(tmp_path: Path) -> None:
     verified(tmp_path / "store")
 
 
-def test_threads_that_begin_one_step_begin_one_action(client: Client, agent: Agent) -> None:
-    """Eight threads that begin the same step at once all get the same action."""
+@pytest.mark.parametrize(("class_", "told"), [("external", 1), ("idempotent", 8)])
+def test_threads_that_begin_one_step_begin_one_action(agent: Agent, class_: str, told: int) -> None:
+    """Of eight threads that begin the same step at once one is told to run it, where it must not run twice."""
     seen: list[int] = []
+    refused: list[str] = []
     start = threading.Barrier(8)
 
     def work() -> None:
         start.wait()
-        seen.append(begin(agent).seq)
+        try:
+            seen.append(begin(agent, class_).seq)
+        except NeedsSettling as problem:
+            refused.append(problem.code)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    assert seen == [1] * 8
+    assert seen == [1] * told
+    assert refused == ["still_running"] * (8 - told)
 
 
 def test_a_signal_handler_that_writes_in_the_middle_of_a_write_is_refused(tmp_path: Path) -> None:

@@ -94,11 +94,11 @@ def test_an_interrupted_step_of_another_session(run_recall: Run) -> None:
     assert (seq, key != keys["external"], status) == ("3", True, "started\n")
 
 
-@pytest.mark.parametrize("command", [("begin", *CALL, "pure"), ("retry", "1"), ("end", "1", "done")])
+@pytest.mark.parametrize("command", [("begin", *CALL, "pure"), ("end", "1", "done")])
 def test_a_session_is_needed_to_act(
     run_recall: Run, interrupted: None, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
-    """begin, retry and end without a token are exit 5 with the way to get one; nothing is written."""
+    """begin and end without a token are exit 5 with the way to get one; nothing is written."""
     before = lsn(tmp_path)
     done = run_recall("actions", *command, "-a", "x")
     assert (done.code, done.out, "--export --holder-pid $$" in done.err) == (5, "", True)

@@ -315,7 +315,7 @@ def test_what_this_user_may_not_do_is_said(store: Path, mode: str, said: str) ->
         place = shutil.copytree(store, Path(above) / "store")
         for each in place.iterdir():
             each.chmod(0o644)
-        words = [sys.executable, "-c", AS_NOBODY, place, ROOT, mode]
+        words = [sys.executable, "-c", AS_NOBODY, str(place), str(ROOT), mode]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         place.chmod(0o700)
     assert (done.returncode, done.stderr) == (0, "")

@@ -74,10 +74,9 @@ def test_a_command_that_outlived_its_runner_is_not_stuck(
     """Nobody can settle what still runs, so nobody is called."""
     directory = Path(environment["RECALL_DIR"])
     with Client(local_dir=directory) as client, client.resume("x") as it:
-        path, descriptor = hold(str(directory), "a-command")
-        with open(descriptor):
+        with open(hold(str(directory), "a-command")):
             with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as gone:
-                command = witness(gone.pid, path.stem)
+                command = witness(gone.pid, "a-command")
             it.begin_action("send", "external", command=command)
             it.release()
             assert seqs(run_recall) == []

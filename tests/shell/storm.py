@@ -32,7 +32,7 @@ RECALL = Path(sys.executable).with_name("recall")
 FILES = 16
 AGENT = "migrator"
 KINDS = ("script", "runner", "command", "exec", "all")
-LIMIT = 180.0  # seconds for one run
+LIMIT = 400.0  # seconds for one run
 
 
 @dataclass

@@ -15,7 +15,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from store.asides import asides
@@ -40,6 +40,7 @@ from store.lease import Lease
 from store.process import provably_dead, stopped
 from store.records import ACTION, Action, Record
 from store.running import stuck
+from store.value import value
 
 Status = Literal["ok", "warn", "bad"]
 
@@ -49,7 +50,7 @@ _SAMPLE = 1000  # newest records that are read, open actions that are dated
 _LOCK_PATIENCE = 1.0  # seconds; a write takes far less
 
 
-@dataclass(frozen=True)
+@value
 class Check:
     """One line of the examination.
 

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# A nightly backup in steps: dump, upload, tell somebody, throw away the oldest.
+#
+#   recall exec backup --wait 10m -- examples/backup.sh SOURCE TARGET
+#
+# From cron, start it every ten minutes of the night: killed in the middle, the next start goes on with the
+# same night's run (the same RECALL_RUN), and a start after a finished one begins the next night's.
+set -euo pipefail
+source=$1 target=$2
+keep=${KEEP:-7}
+night=$target/$RECALL_RUN
+mkdir -p "$night"
+
+# Packing again does no harm if what is half done is written over: idempotent. tar tells nothing on stdout.
+recall run --class idempotent --tool pack --step pack -- \
+    tar -C "$source" -czf "$night/data.tar.gz" --sort=name --mtime=@0 .
+
+# The step's output is its result: on the next start it is replayed, not computed, so all of a night's steps
+# see the same value.
+sum=$(recall run --class pure --tool checksum --step checksum -- sha256sum "$night/data.tar.gz")
+printf '%s\n' "$sum" > "$night/SHA256"
+
+# Somebody is told once a night: external. NOTIFY gets the text on its command line; whether it got through
+# is found in what it leaves behind.
+recall run --class external --tool notify --step notify --resolver "grep -qs '^$RECALL_RUN:' '$target/notified'" -- \
+    "${NOTIFY:?the program that tells somebody}" "$RECALL_RUN: ${sum%% *}"
+
+# Which ones are too old is decided once, in a step of its own, so that a second attempt does not find others.
+old=$(recall run --class pure --tool choose --step choose -- \
+    bash -c 'ls -d "$0"/run-*/ | sort -V | head -n "-$1"' "$target" "$keep")
+while read -r each; do
+    [[ -z $each ]] || recall run --class idempotent --tool remove --step "remove-$(basename "$each")" -- rm -rf "$each"
+done <<< "$old"

@@ -1,0 +1,224 @@
+"""Beginning the actions of one agent: first attempts, steps begun again, retries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from store import actions as rules
+from store import checks
+from store.actions import ActionEnd
+from store.canonical import BLOB_LIMIT
+from store.errors import InvalidInput, Stale, StillRunning
+from store.records import ACTION, NEXT, STEP, TOOL, Action, Draft, Expect, Record
+from store.running import still_running
+from store.text import check_text, json_value, quoted
+from store.writer import Drafts, Writer
+
+
+class Beginning(Writer):
+    """What begins an action; ``ActionOperations`` ends it."""
+
+    def begin_action(
+        self,
+        tool: str,
+        class_: str,
+        args: Any = None,
+        *,
+        step: str | None = None,
+        run: str | None = None,
+        retry_failed: bool = False,
+        command: Mapping[str, Any] | None = None,
+    ) -> Action:
+        """Record the intent to call a tool; when this returns it survives process and power.
+
+        Run the tool only if the returned action's ``status`` is ``started``. With a
+        ``step`` that is done already the finished action comes back instead.
+
+        Args:
+            class_: pure, idempotent or external.
+            args: text as it is, anything else as JSON.
+            step: a name that is the same call for ever, within ``run``.
+            retry_failed: a failed external step may be attempted again.
+            command: the process that will do it (``store.running.witness``), if it is a command.
+
+        Raises:
+            StepMismatch: the step is bound to another tool, class or arguments.
+            StillRunning: the step's command is alive, although its runner may be gone; or
+                (AlreadyBegun) it is external and was begun by this process before, whoever
+                of its threads runs it, and has no outcome.
+            NeedsSettling: the step was interrupted, and nobody knows whether it happened.
+        """
+        tool = checks.check_name("tool", tool, spaces=True)
+        class_ = checks.check_class(class_)
+        text = check_text("args", json_value("args", args), limit=BLOB_LIMIT)
+        step = checks.check_name("step", step) if step else ""
+        run = checks.check_run(run)
+        kept: list[Action] = []
+
+        def attempt() -> Drafts:
+            kept.clear()
+            action = Action(
+                seq=self._backend.counters(self.id).actions + 1,
+                tool=tool,
+                class_=class_,
+                key=self._backend.random.hex(32),
+                status="started",
+                step=step,
+                run=run,
+                epoch=self._keeper.epoch,
+                incarnation=self._keeper.incarnation,
+                started_at=self._now(),
+                command=command or {},
+            )
+            drafts: list[Draft] = []
+            # Named by its number in an output's ref or by a step, it must get just that number; else any will do.
+            numbered = bool(step) or self._is_large(text)
+            expected = [Expect(ACTION, 0, seq=action.seq)] if numbered else []
+            if self.tool_class(tool) != class_:
+                drafts.append(Draft(TOOL, {"class": class_}, name=tool))
+            if step:
+                step_name = f"{run}/{step}"
+                last, lsn = self._same_call(step_name, step, tool, class_, text)
+                expected.append(Expect(STEP, lsn, name=step_name))
+                if last is not None:
+                    verdict = rules.next_of_step(self.id, last, mine=self._is_mine(last), retry_failed=retry_failed)
+                    if verdict in (rules.REPLAY, rules.SAME):
+                        kept.append(last)
+                        return [], []
+                    if verdict == rules.CONTINUE:
+                        return self._continue(last, action)
+                    if last.open:
+                        drafts += self._abandoning(last, expected)
+                    action = replace(action, key=last.key if class_ == "idempotent" else action.key, retry_of=last.seq)
+                drafts.append(Draft(STEP, {"action": action.seq, "args": rules.args_digest(text)}, name=step_name))
+            kept_args, ref, spilled = self._place_text(text, f"act-{action.seq}-args", tool)
+            action = replace(action, args=kept_args, args_ref=ref)
+            drafts += [*spilled, Draft(ACTION, action.body(), seq=action.seq if numbered else NEXT)]
+            return drafts, expected
+
+        records = self._append(attempt)
+        if kept and kept[0].open:
+            self._keeper.renew()  # nothing was appended that would have proved the lease
+        return kept[0] if kept else self._read_action(records[-1])
+
+    def last_of_step(self, step: str, run: str = "") -> Action | None:
+        """The last attempt of a step, or None before the first."""
+        return self.view.last_of_step(step, run)[0]
+
+    def tool_class(self, tool: str) -> str:
+        """The class that a tool was last used with, "" before the first use."""
+        return self.view.tool_class(tool)
+
+    def _same_call(self, name: str, step: str, tool: str, class_: str, text: str) -> tuple[Action | None, int]:
+        last, body, lsn = self.view.step_record(name)
+        if last is not None:
+            was = str(body.get("args", ""))
+            if not rules.never_ran(last):
+                rules.check_same_call(step, last, tool=tool, class_=class_, args=text, last_digest=was)
+            self._check_command_gone(last)
+            if last.open:
+                self._record_of(last)  # its runner may have closed it just before it let go of the lock
+        return last, lsn
+
+    def _record_of(self, action: Action) -> Record:
+        """The record of an action as the caller knows it. Raises Stale if it has changed since."""
+        now, record = self.view.action_record(action.seq)
+        if now != action:
+            raise Stale(key=f"act:{action.seq}", expected=action.status, found=now.status)
+        return record
+
+    def _is_mine(self, action: Action) -> bool:
+        """Whether this incarnation may be running it: a shell's step runs only while its command lives."""
+        return action.incarnation == self._keeper.incarnation and not action.command
+
+    def _check_command_gone(self, action: Action) -> None:
+        alive = still_running(self._backend.directory, action)
+        if alive:
+            raise StillRunning(seq=action.seq, tool=quoted(action.tool), process=alive)
+
+    def _continue(self, last: Action, now: Action) -> Drafts:
+        """The same idempotent action under this incarnation, with its key."""
+        record = self._record_of(last)
+        mine = replace(
+            last,
+            status="started",
+            resolution="",
+            epoch=now.epoch,
+            incarnation=now.incarnation,
+            command=now.command,
+        )
+        return [Draft(ACTION, mine.body(), seq=last.seq)], [Expect(ACTION, record.lsn, seq=last.seq)]
+
+    def _abandoning(self, last: Action, expected: list[Expect]) -> list[Draft]:
+        expected.append(Expect(ACTION, self._record_of(last).lsn, seq=last.seq))
+        end = ActionEnd("abandoned", resolution="interrupted; begun again")
+        return [Draft(ACTION, rules.closed(last, end, at=self._now()).body(), seq=last.seq)]
+
+    def retry_action(self, seq: int) -> Action:
+        """A new attempt of a closed action, linked to it; an idempotent one keeps its key.
+
+        Raises:
+            InvalidInput: it is still open.
+        """
+        old = self.view.action(seq)
+        if old.open:
+            raise InvalidInput(field="action", reason=f"{seq} is still {old.status}", hint="settle it first")
+
+        return self._new_attempt(old, "started", resolution="", by="")
+
+    def permit_retry(self, seq: int, *, by: str, reason: str) -> Action:
+        """Let a step that was closed be attempted again by whoever begins it next.
+
+        Nothing runs now: the attempt that is added is ``abandoned``, and says
+        who allowed the next one, and why.
+
+        Raises:
+            InvalidInput: it is open, or no step's last attempt.
+        """
+        old = self.view.action(seq)
+        last = self.last_of_step(old.step, old.run) if old.step else None
+        if old.open or last is None or last.seq != seq:
+            raise InvalidInput(
+                field="action",
+                reason=f"{seq} is {f'still {old.status}' if old.open else 'not the last attempt of a step'}",
+                hint="settle it first" if old.open else "only a step is attempted again by its name",
+            )
+        reason = check_text("reason", reason, limit=checks.REASON_LIMIT, empty=False)
+        return self._new_attempt(old, "abandoned", resolution=f"allowed to be attempted again: {reason}", by=by)
+
+    def _new_attempt(self, old: Action, status: str, *, resolution: str, by: str) -> Action:
+        def attempt() -> Drafts:
+            now = self._now()
+            action = replace(
+                old,
+                seq=self._backend.counters(self.id).actions + 1,
+                key=old.key if old.class_ == "idempotent" else self._backend.random.hex(32),
+                status=status,
+                result="",
+                result_ref="",
+                error="",
+                resolution=resolution,
+                by=by,
+                ended_at="" if status == "started" else now,
+                notes=(),
+                command={},
+                retry_of=old.seq,
+                epoch=self._keeper.epoch,
+                incarnation=self._keeper.incarnation,
+                started_at=now,
+            )
+            drafts, expected = [Draft(ACTION, action.body(), seq=action.seq)], [Expect(ACTION, 0, seq=action.seq)]
+            if old.step:
+                name = f"{old.run}/{old.step}"
+                record = self._backend.newest(self.id, STEP, name=name)
+                if record is not None:
+                    drafts.append(Draft(STEP, {**record.fields(), "action": action.seq}, name=name))
+                    expected.append(Expect(STEP, record.lsn, name=name))
+            return drafts, expected
+
+        return self._read_action(self._append(attempt)[0])
+
+    def _read_action(self, record: Record) -> Action:
+        return self.view.read(record, Action.read)
