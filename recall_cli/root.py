@@ -18,7 +18,8 @@ from recall_cli.options import Globals, Group, Noun, Verbs
 _HELP = """Durable memory for AI agents: what an agent did, kept in a directory, so that the next process can go on.
 
 The agent is named by argument, by --agent or by RECALL_AGENT. Data is printed on
-stdout and everything else on stderr.
+stdout and everything else on stderr. A list is a table on a terminal; in a pipe
+each thing is one line, its fields between tabs, without a heading, and times exact.
 """
 
 

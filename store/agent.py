@@ -409,7 +409,11 @@ class Agent(ActionOperations):
         def attempt() -> tuple[list[Draft], list[Expect]]:
             record = self._backend.newest(self.id, POINTER, name=name)
             if record is None or self.view.read(record, Pointer.read).removed:
-                raise NotFound(what="pointer", name=quoted(name))
+                raise NotFound(
+                    what="pointer",
+                    name=f"{quoted(name)} of {self.id}",
+                    hint=f"list them with: recall pointers list {self.id}",
+                )
             return [_pointer_draft(Pointer(name, "", removed=True))], [Expect(POINTER, record.lsn, name=name)]
 
         self._append(attempt)

@@ -31,6 +31,7 @@ from store.errors import (
     RecallError,
     StoreBusy,
     StoreDamaged,
+    StoreEmpty,
     StoreFull,
     StoreMissing,
     StoreNewer,
@@ -195,7 +196,8 @@ def _lock_holder(descriptor: int) -> int:
 def _format(backend: SqliteBackend) -> Check:
     found, known = backend.format_version(), schema.known_version()
     if backend.empty:
-        return Check("store", "warn", "empty: its making was cut short", "the next write completes it")
+        problem = StoreEmpty(what="store", name="", path=backend.directory)
+        return Check("store", "warn", "empty: its making was cut short, or it was emptied", problem.hint)
     if found > known:
         return _bad("store", StoreNewer(path=backend.directory, found=found, known=known))
     if found < known:

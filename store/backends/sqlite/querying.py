@@ -136,6 +136,8 @@ def _refusals(directory: str) -> Iterator[None]:
         if missing is not None:
             text = f"has {missing[1]}, and no value was given for it"
             hint = f"give it with: -p {missing[1].lstrip(':@$')}=VALUE"
+        if "has no name" in text:
+            text, hint = "has a parameter without a name", "name it as in :NAME, and give it with: -p NAME=VALUE"
         raise InvalidInput(field="SQL", reason=text.rstrip("."), hint=hint) from problem
 
 
