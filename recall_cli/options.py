@@ -23,6 +23,8 @@ from typer._click.formatting import HelpFormatter
 from typer._click.parser import _OptionParser, _ParsingState
 from typer._types import TyperChoice
 from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command_from_info, get_group
+from typer.models import CommandInfo
 
 from recall_cli.exits import Exit
 from recall_cli.values import LongValues
@@ -264,9 +266,23 @@ def _names_agent(argument: Parameter) -> bool:
 
 
 class Group(TyperGroup):
-    """A noun: a set of verbs, one of which may stand for the noun alone."""
+    """A noun: a set of verbs, one of which may stand for the noun alone.
+
+    A verb's parser is built when the verb is asked for: building all of a
+    noun's costs a short command more than its work.
+    """
 
     default: ClassVar[str] = ""
+    verbs: Mapping[str, CommandInfo] = {}
+
+    def list_commands(self, ctx: ClickContext) -> list[str]:
+        return list(self.verbs)
+
+    def get_command(self, ctx: ClickContext, cmd_name: str) -> ClickCommand | None:
+        if cmd_name in self.verbs and cmd_name not in self.commands:
+            info = self.verbs[cmd_name]
+            self.commands[cmd_name] = get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=None)
+        return super().get_command(ctx, cmd_name)
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(add_help_option=False, **{k: v for k, v in settings.items() if k != "add_help_option"})
@@ -318,6 +334,18 @@ class Verbs(typer.Typer):
         super().__init__(
             cls=cls, help=help, rich_markup_mode=None, add_completion=False, no_args_is_help=no_args_is_help
         )
+
+    def group(self, name: str) -> Group:
+        """The parser of all verbs, each built when it is asked for."""
+        infos, self.registered_commands = self.registered_commands, []
+        try:
+            group = get_group(self)
+        finally:
+            self.registered_commands = infos
+        assert isinstance(group, Group)
+        group.name = name
+        group.verbs = {str(info.name): info for info in infos}
+        return group
 
     def verb(
         self, name: str, *, exits: Iterable[Exit] = (), hidden: bool = False, agent_first: bool = False

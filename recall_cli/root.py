@@ -10,7 +10,6 @@ from typer._click.core import Context as ClickContext
 from typer._click.core import Parameter
 from typer._click.formatting import HelpFormatter
 from typer.core import TyperOption
-from typer.main import get_group
 
 from recall_cli.app import ACT, COMMANDS, KEEP, LOOK
 from recall_cli.options import Globals, Group, Noun, Verbs
@@ -49,9 +48,10 @@ def load(name: str) -> ClickCommand:
     """The command of the table's entry ``name``; imports its module."""
     app = import_module(f"recall_cli.commands.{COMMANDS[name].module}").app
     assert isinstance(app, Verbs), f"recall_cli.commands.{COMMANDS[name].module}.app must be a Noun or Verbs"
-    group = get_group(app)
-    group.name = name
-    return group if isinstance(app, Noun) else group.commands[name]
+    group = app.group(name)
+    command = group if isinstance(app, Noun) else group.get_command(ClickContext(group), name)
+    assert command is not None
+    return command
 
 
 def _version(ctx: ClickContext, param: Parameter, value: Any) -> None:

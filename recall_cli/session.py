@@ -58,7 +58,7 @@ def writing(here: Globals) -> Iterator[SqliteBackend]:
     try:
         yield backend
     finally:
-        backend.close()
+        backend.leave()
 
 
 def write(here: Globals, agent: str, work: Callable[[Agent], T], *, needs_lease: str = "") -> T:
