@@ -16,7 +16,7 @@ COMMAND = sorted((ROOT / "recall_cli").rglob("*.py"))
 # From the ground up. A module imports from lower rows only, or from its own row
 # where that is not in a circle; Python itself would fail on most circles, late.
 ROWS = [
-    {"errors"},
+    {"errors", "value"},
     {"clock", "text", "canonical"},
     {"process", "records"},
     {"lease", "checks", "actions", "log", "running", "place", "briefing_text"},
@@ -32,7 +32,7 @@ ROWS = [
     {"aio"},
 ]
 BACKENDS_USE = {
-    "errors", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",
+    "errors", "value", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",
     "asides", "running",
 }  # fmt: skip
 HEAVY = {"typer", "rich", "pydantic", "sqlite_utils", "boto3", "mcp", "asyncio", "logging", "subprocess", "sqlite3"}
