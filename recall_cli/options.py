@@ -18,7 +18,7 @@ import typer
 from typer._click.core import Command as ClickCommand
 from typer._click.core import Context as ClickContext
 from typer._click.core import Parameter
-from typer._click.exceptions import UsageError
+from typer._click.exceptions import MissingParameter, UsageError
 from typer._click.formatting import HelpFormatter
 from typer._click.parser import _OptionParser, _ParsingState
 from typer._types import TyperChoice
@@ -54,6 +54,14 @@ class UnknownCommand(InvalidInput):
 
     code = "unknown_command"
     template = "no such command: {name}"
+
+
+class AgentMissing(InvalidInput):
+    """A command on one agent that does not say which."""
+
+    code = "usage"
+    template = "the agent is not named"
+    hint_template = "name it with -a AGENT, or set RECALL_AGENT"
 
 
 class Globals:
@@ -230,6 +238,8 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except UsageError as problem:
+            if isinstance(problem, MissingParameter) and problem.param is not None and problem.param.name == "agent":
+                raise AgentMissing from problem
             told = problem.format_message()
             if "unexpected extra argument" in told and self._agent_option:
                 told = " ".join(told.split()).rstrip(".")

@@ -38,7 +38,7 @@ REFUSED: list[Case] = [
     (("lease", "show", ".."), b"", "is not an agent id"),
     (("lease", "break", "-a", "..", "--reason", "r", "--yes"), b"", "is not an agent id"),
     (("actions", "resolve", "-a", "..", "1", "done", "--reason", "r"), b"", "is not an agent id"),
-    ((*TURN, "hi"), b"", "missing option '--agent'"),
+    ((*TURN, "hi"), b"", "name it with -a AGENT"),
     # text
     ((*TURN, "-a", "x", SURROGATE), b"", "is not UTF-8 text"),
     ((*TURN, "-a", "x", "-"), b"a\xff", "standard input is not UTF-8 text"),

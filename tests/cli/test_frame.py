@@ -47,7 +47,9 @@ def test_the_agent_comes_from_the_environment_unless_named(run_recall: Run) -> N
     env = {"RECALL_AGENT": "from-env"}
     assert json.loads(run_recall("set", "--json", program=SAMPLE, env=env).out)["agent"] == "from-env"
     assert json.loads(run_recall("set", "--json", "-a", "b", program=SAMPLE, env=env).out)["agent"] == "b"
-    assert run_recall("set", program=SAMPLE).err.startswith("recall: missing option '--agent'")
+    assert run_recall("set", program=SAMPLE).err == (
+        "recall: the agent is not named\n  → name it with -a AGENT, or set RECALL_AGENT\n"
+    )
 
 
 def test_a_noun_alone_is_its_default_verb(run_recall: Run) -> None:
