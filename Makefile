@@ -9,11 +9,13 @@ help: ## list the targets
 
 setup: .venv/.ready ## make .venv with recall and the tools of its developers
 
+# compileall: as an installation does, or an environment that forbids writing bytecode compiles at every start.
 # editable_mode=compat: a plain path entry; the default's import hook costs every command 20 ms.
 .venv/.ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("recall needs Python 3.10 or newer: make PYTHON=python3.12 setup" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat --editable '.[dev]'
+	$(BIN)/python -m compileall -q store recall_cli
 	touch $@
 
 demo: setup ## an agent is killed while it sends an email, and one email is sent

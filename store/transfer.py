@@ -13,7 +13,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from store.audit import Row, Seen, Walk, blobs_named, body_of
@@ -22,6 +21,7 @@ from store.clock import rfc3339
 from store.errors import Corrupt, NotFound
 from store.lease import Lease
 from store.text import json_for_display
+from store.value import value
 from store.verify import Inspectable
 
 FORMAT = "recall.export/1"
@@ -30,7 +30,7 @@ ASIDE_FORMAT = "recall.aside/1"
 Watch = Callable[[Iterable[Seen], int], Iterable[Seen]]
 
 
-@dataclass(frozen=True)
+@value
 class Transferred:
     """One agent that was exported or imported: what its ``agent_end`` line says."""
 

@@ -125,7 +125,8 @@ class View:
         """An output with its content. Raises NotFound, BadRecord."""
         record = self.backend.newest(self.agent, OUTPUT, name=ref, at=self.at)
         if record is None:
-            raise NotFound(what="output", name=quoted(ref))
+            hint = f"list them with: recall outputs list {self.agent}"
+            raise NotFound(what="output", name=f"{quoted(ref)} of {self.agent}", hint=hint)
         return self.read(record, Output.read)
 
     def content(self, ref: str) -> str:
@@ -145,7 +146,7 @@ class View:
         """One action, and the record that holds its present state."""
         record = self.backend.newest(self.agent, ACTION, seq=seq, at=self.at)
         if record is None:
-            raise NotFound(what="action", name=str(seq))
+            raise self._missing("action", seq)
         return self.read(record, Action.read), record
 
     def step_record(self, name: str) -> tuple[Action | None, dict[str, Any], int]:
@@ -262,8 +263,12 @@ class View:
     def _numbered(self, kind: str, seq: int, read: Read[T], what: str) -> T:
         record = self.backend.newest(self.agent, kind, seq=seq, at=self.at)
         if record is None:
-            raise NotFound(what=what, name=str(seq))
+            raise self._missing(what, seq)
         return self.read(record, read)
+
+    def _missing(self, what: str, seq: int) -> NotFound:
+        listed = {"action": "actions list", "turn": "turns list", "version": "state history"}[what]
+        return NotFound(what=what, name=f"{seq} of {self.agent}", hint=f"list them with: recall {listed} {self.agent}")
 
     def _tail(self, kind: str, read: Read[T], limit: int | None, before: int | None = None) -> Iterator[T]:
         left = limit

@@ -280,7 +280,14 @@ def test_messages_are_for_people_only(run_recall: Run) -> None:
 @pytest.mark.parametrize(
     ("how", "code", "lines"),
     [
-        ("held", 4, [r"recall: agent a: lease is held by h\x1b[1m\nx (epoch 3) until 12:00", "  → wait with --wait, "]),
+        (
+            "held",
+            4,
+            [
+                r"recall: agent a: lease is held by h\x1b[1m\nx (epoch 3) until 12:00",
+                "  → let it finish; who it is, and whether it lives: recall lease show a",
+            ],
+        ),
         ("full", 7, ["recall: no space left on the disk of /s; nothing was written", "  → free some space"]),
         ("system", 7, [r"recall: /some\nfile: Permission denied", "  → RECALL_DEBUG=1"]),
         ("answer", 3, []),
