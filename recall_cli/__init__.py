@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from store.errors import StoreBusy as StoreBusy
     from store.errors import StoreClosed as StoreClosed
     from store.errors import StoreDamaged as StoreDamaged
+    from store.errors import StoreEmpty as StoreEmpty
     from store.errors import StoreForeign as StoreForeign
     from store.errors import StoreFull as StoreFull
     from store.errors import StoreMissing as StoreMissing
@@ -64,11 +65,11 @@ __version__ = "0.1.0"
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ERRORS = (
-    "RecallError InvalidInput NotFound StoreMissing LeaseHeld Fenced LeaseLost LeaseExpired LeaseNotHeld "
-    "TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch RefTaken AgentExists AgentArchived "
-    "Unavailable StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable StoreNewer NetworkFilesystem "
-    "PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun ResolverFailed Corrupt "
-    "StoreForeign StoreDamaged BadRecord BadImport"
+    "RecallError InvalidInput NotFound StoreMissing StoreEmpty LeaseHeld Fenced LeaseLost LeaseExpired "
+    "LeaseNotHeld TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch RefTaken AgentExists "
+    "AgentArchived Unavailable StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable StoreNewer "
+    "NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun ResolverFailed "
+    "Corrupt StoreForeign StoreDamaged BadRecord BadImport"
 )
 _HOMES = {
     "store.client": "Client",

@@ -4,7 +4,7 @@ An export is a header line; for each agent an ``agent`` line, its records
 branch by branch (each after the blobs that it is the first to name) and an
 ``agent_end`` line; and an ``end`` line with the SHA-256 of all bytes before it.
 A record's ``line`` is its canonical line as text, so that chain and hashes can
-be derived again; docs/json-keep.md lists every field.
+be derived again; docs/json.md lists every field.
 """
 
 from __future__ import annotations
