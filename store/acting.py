@@ -10,11 +10,10 @@ from store import actions as rules
 from store import checks
 from store.actions import ActionEnd, ReconcileReport
 from store.beginning import Beginning
-from store.canonical import BLOB_LIMIT
 from store.errors import ActionClosed, ActionNotUnknown, InvalidInput, ResolverFailed
 from store.records import ACTION, NEXT, TURN, Action, Draft, Expect
 from store.running import forget, still_running
-from store.text import check_count, check_text, json_value, quoted
+from store.text import check_count, check_text, quoted
 from store.writer import Drafts
 
 T = TypeVar("T")
@@ -60,7 +59,7 @@ class ActionOperations(Beginning):
             ActionNotUnknown: it may be running, and ``force`` was not given.
             ActionClosed: it has an outcome already.
         """
-        check_text("reason", end.resolution, limit=checks.REASON_LIMIT, empty=False)
+        check_text("reason", checks.check_end(end).resolution, limit=checks.REASON_LIMIT, empty=False)
         by = check_text("by", by, limit=checks.NAME_LIMIT * 2, empty=False)
         return self._end(seq, end, by=by, turn=f"settled by {by}", running=force)
 
@@ -80,17 +79,15 @@ class ActionOperations(Beginning):
             running: whether it may be one that the live lease is running.
         """
         seq = check_count("seq", seq, least=1, most=2**53)
-        result = check_text("result", json_value("result", end.result), limit=BLOB_LIMIT)
-        error = check_text("error", end.error, limit=checks.ERROR_LIMIT)
-        resolution = check_text("resolution", end.resolution, limit=checks.REASON_LIMIT)
+        end = checks.check_end(end)
 
         def attempt() -> Drafts:
             action, record = self.view.action_record(seq)
             if not running:
                 self._check_not_running(action)
-            kept, ref, drafts = self._place_text(result, f"act-{seq}-result", action.tool)
-            now = ActionEnd(end.status, kept, error, resolution)
-            shut = replace(rules.closed(action, now, at=self._now(), by=by), result_ref=ref)
+            kept, ref, drafts = self._place_text(end.result, f"act-{seq}-result", action.tool)
+            shut = rules.closed(action, replace(end, result=kept), at=self._now(), by=by)
+            shut = replace(shut, result_ref=ref)
             shut = replace(shut, command={**action.command, **command}) if command else shut
             if turn and not shut.open:
                 drafts.append(Draft(TURN, rules.as_turn(shut, turn).body(), seq=NEXT))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from store.actions import ActionEnd
 from store.canonical import BLOB_LIMIT
 from store.errors import InvalidInput
 from store.records import CLASSES, POINTER_TYPES, ROLES, STATE_FIELDS, STATE_LISTS
-from store.text import check_count, check_text, quoted
+from store.text import check_count, check_text, json_value, quoted
 
 STATE_LIMIT = 256 * 1024  # bytes of one working state: it is read at every resume
 LIST_LIMIT = 1000  # items of one list in it
@@ -123,6 +124,18 @@ def check_output(content: object, tool: object, summary: object, ref: object) ->
         check_name("tool", tool, spaces=True) if tool else "",
         check_text("summary", summary or "", limit=NOTE_LIMIT),
         check_name("ref", ref) if ref else "",
+    )
+
+
+def check_end(end: object) -> ActionEnd:
+    """An action's outcome, its result as text; its status is checked where the action is known."""
+    if not isinstance(end, ActionEnd):
+        raise InvalidInput(field="end", reason=f"must be an ActionEnd, not {quoted(end)}")
+    return ActionEnd(
+        end.status,
+        check_text("result", json_value("result", end.result), limit=BLOB_LIMIT),
+        check_text("error", end.error, limit=ERROR_LIMIT),
+        check_text("resolution", end.resolution, limit=REASON_LIMIT),
     )
 
 

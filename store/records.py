@@ -330,6 +330,7 @@ class Action:
         by: who settled it by hand.
         step, run: the step's name and its run, or "".
         retry_of: the seq of the action that this one is a new attempt of, or 0.
+        retried_as: the seq of the attempt that somebody made of it after its close, or 0.
         epoch, incarnation: under which it was last started; its owner.
         started_at, ended_at: RFC 3339, UTC, in seconds.
         notes: amendments after the close, oldest first.
@@ -351,6 +352,7 @@ class Action:
     step: str = ""
     run: str = ""
     retry_of: int = 0
+    retried_as: int = 0
     epoch: int = 0
     incarnation: str = ""
     started_at: str = ""
@@ -378,6 +380,7 @@ class Action:
             command=command,
             class_=take.text("class"),
             retry_of=take.number("retry_of"),
+            retried_as=take.number("retried_as"),
             epoch=take.number("epoch"),
             notes=take.texts("notes"),
             **{name: take.text(name) for name in _ACTION_TEXTS},
