@@ -139,11 +139,6 @@ class Child:
             self._go = -1
             self._reap(blocking=True)
 
-    @property
-    def running(self) -> bool:
-        """Whether it was started and its end was not seen."""
-        return self._go < 0 and self._ended is None
-
     def watch(
         self,
         *,

@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recall_cli.spawn import Child, Ended
@@ -343,10 +342,3 @@ def regaining(take: Callable[[float], Agent], agent: Agent, work: Callable[[Agen
             if again.epoch == agent.epoch:
                 raise
             agent = again
-
-
-def unlock(path: Path, descriptor: int, *, running: bool) -> None:
-    """Let an action's lock go, and remove its file unless the command is still ``running``."""
-    if not running:
-        path.unlink(missing_ok=True)
-    os.close(descriptor)

@@ -18,9 +18,12 @@ from store.canonical import LINE_LIMIT, encode_line, first_hash, key_of, next_ha
 from store.records import (
     ACTION,
     LEASE,
+    LIFECYCLE,
     OUTPUT,
     POINTER,
+    RUN,
     STEP,
+    TOOL,
     TURN,
     WORKING_STATE,
     Action,
@@ -33,9 +36,10 @@ from store.records import (
 )
 from store.text import quoted
 
-NUMBERED = (WORKING_STATE, TURN, ACTION, LEASE)
-NAMED = (POINTER, OUTPUT, STEP)
-_DENSE = (WORKING_STATE, TURN, ACTION)
+NUMBERED = (WORKING_STATE, TURN, ACTION, LEASE, RUN)
+NAMED = (POINTER, OUTPUT, STEP, TOOL, LIFECYCLE)
+_DENSE = (WORKING_STATE, TURN, ACTION, RUN)
+_CHANGING = (ACTION, RUN)  # of the dense ones: a number may come again, with the next state of the same thing
 _READERS: dict[str, Callable[[Record, FetchBlob | None], object]] = {
     WORKING_STATE: WorkingState.read,
     TURN: Turn.read,
@@ -216,7 +220,7 @@ class Walk:
         seqs = self.at.seqs
         if row.kind in _DENSE and isinstance(row.seq, int):
             last = seqs.get(row.kind, row.seq - 1)
-            if row.seq != last + 1 and not (row.kind == ACTION and 0 < row.seq <= last):
+            if row.seq != last + 1 and not (row.kind in _CHANGING and 0 < row.seq <= last):
                 reasons.append(f"{row.kind} {row.seq} follows {row.kind} {last}")
             seqs = {**seqs, row.kind: max(last, row.seq)}
         self.at = Position(max(row.lsn, self.at.lsn), row.hash, max(row.epoch, self.at.epoch), seqs)

@@ -121,9 +121,11 @@ class Client:
 
     def close(self) -> None:
         """Release what is held and give back the store's files; safe to call twice."""
-        for agent in list(self._resumed):
-            agent.release()
-        self.backend.close()
+        try:
+            for agent in list(self._resumed):
+                agent.release()
+        finally:
+            self.backend.close()
 
 
 def take(agent: Agent, wait: float) -> Acquired:

@@ -212,6 +212,14 @@ class StoreBusy(Unavailable):
     hint_template = "try again; if that process is stopped, continue or end it"
 
 
+class StoreClosed(Unavailable):
+    """The handle was closed, by ``close`` or at the end of its ``with`` block."""
+
+    code = "closed"
+    template = "store {path}: this handle is closed"
+    hint_template = "open the store again"
+
+
 class StoreFull(Unavailable):
     """No space left; the transaction was rolled back whole."""
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Literal, TypeVar
 
 from store.backend import Acquired, Backend
-from store.errors import Fenced, LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld, RecallError
+from store.errors import Fenced, LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld, RecallError, StoreClosed
 from store.lease import Fence, LeaseRequest
 from store.process import Process, this_process
 
@@ -188,8 +188,12 @@ class Keeper:
         with self._lock:
             if not self.held or self._fence is None:
                 return False
-            fence, self._fence = self._fence, None
-        return self._backend.release(fence)
+            fence = self._fence
+        released = self._backend.release(fence)  # busy or full, it is still ours to give back
+        with self._lock:
+            if self._fence == fence:
+                self._fence = None
+        return released
 
 
 def patiently(acquire: Callable[[], Acquired], wait: float) -> Acquired:
@@ -217,10 +221,8 @@ def _renew(reference: weakref.ref[Keeper], stop: threading.Event, every: float) 
         try:
             keeper.renew()
             pause = every
-        except (Fenced, LeaseHeld):
+        except (Fenced, LeaseHeld, StoreClosed):
             return  # the keeper remembers, and its next write says so
         except RecallError:
             pause = every / 4  # busy or full: try again well within the ttl
-        except RuntimeError:
-            return  # the handle was closed
         del keeper

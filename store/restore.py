@@ -8,9 +8,8 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from store.audit import Row, Walk, blobs_named, body_of
 from store.backend import Branch
@@ -22,7 +21,12 @@ from store.process import Process
 from store.text import AGENT_ID, quoted
 from store.transfer import ASIDE_FORMAT, FORMAT, Transferred
 
+T = TypeVar("T")
+
 _MOST = 2**53  # of any number in an export: exact in every reader's JSON, far from SQLite's end
+# An acquisition raises the epoch by one and writes a record, so that what the store itself exports after an
+# import stays within this bound; a repair may leap, but never by so much.
+_EPOCHS_LEAPT = 2**40
 _LINE_MOST = 4 * 1024 * 1024  # bytes of a line that is not a blob's
 _BLOB_MOST = BLOB_LIMIT * 4 // 3 + 1024
 _BLOB_START = b'{"type":"blob"'
@@ -42,7 +46,7 @@ class Sink(Protocol):
 class Importable(Protocol):
     """A backend that takes imports."""
 
-    def importing(self) -> AbstractContextManager[Sink]: ...
+    def importing(self, work: Callable[[Sink], T]) -> T: ...
 
 
 def restore(
@@ -64,8 +68,7 @@ def restore(
         AgentExists: the store has one of the agents.
         BadImport: the file is cut, changed or not an export; it names the line.
     """
-    with backend.importing() as sink:
-        return _Importer(sink).run(watch(_lines(file)))
+    return backend.importing(lambda sink: _Importer(sink).run(watch(_lines(file))))
 
 
 def check_header(file: BinaryIO) -> None:
@@ -183,6 +186,7 @@ class _Importer:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._done: list[Transferred] = []
+        self._agents: set[str] = set()
 
     def run(self, lines: Iterator[_Line]) -> list[Transferred]:
         number = 0
@@ -200,7 +204,7 @@ class _Importer:
                 return self._done
             if line.type != "agent":
                 raise line.bad(f"an agent or end line must come here, not {quoted(line.type)}")
-            _AgentImport(self._sink, line, {each.agent for each in self._done}).run(lines, self._done.append)
+            _AgentImport(self._sink, line, self._agents).run(lines, self._done.append)
         raise BadImport(line=number + 1, reason="the file is cut: its end line is missing")
 
     def _check_end(self, line: _Line) -> None:
@@ -211,7 +215,7 @@ class _Importer:
 
 
 class _AgentImport:
-    """One agent's lines."""
+    """One agent's lines; its id joins ``earlier``, those that came before it."""
 
     def __init__(self, sink: Sink, line: _Line, earlier: set[str]) -> None:
         self._sink = sink
@@ -220,6 +224,7 @@ class _AgentImport:
             raise line.bad(f"{quoted(self._agent)} is not an agent id")
         if self._agent in earlier:
             raise line.bad(f"agent {self._agent} comes twice")
+        earlier.add(self._agent)
         self._branches = _branches(line, self._agent)
         self._lease = _lease(line, self._agent, self._branches)
         self._walk = Walk(self._agent, self._branches, self._lease.epoch)
@@ -339,10 +344,21 @@ def _branches(line: _Line, agent: str) -> list[Branch]:
         )
         for each in table
     ]
-    numbers = [each.number for each in found]
-    if numbers != sorted(set(numbers)) or numbers[0] < 1 or any(each.last < each.start for each in found):
-        raise line.bad("its branches are out of order")
+    _check_tree(line, found)
     return found
+
+
+def _check_tree(line: _Line, branches: list[Branch]) -> None:
+    """Refuse branches that are no tree: a reader who goes from parent to parent has to arrive at the first one."""
+    known: dict[int, Branch] = {}
+    for number, each in enumerate(branches, 1):
+        parent = known.get(each.parent)
+        grows = parent is not None and parent.start <= each.start <= parent.last
+        if each.number != number or each.last < each.start or not (grows or (number == 1 and not each.parent)):
+            raise line.bad(f"branch {each.number} is out of order, or does not grow from one before it")
+        known[number] = each
+    if not branches[0].last:
+        raise line.bad(f"agent {branches[0].agent} has no record")
 
 
 def _lease(line: _Line, agent: str, branches: list[Branch]) -> Lease:
@@ -352,6 +368,8 @@ def _lease(line: _Line, agent: str, branches: list[Branch]) -> Lease:
     epoch = line.count("epoch")
     if epoch < 1:
         raise line.bad("its epoch is below 1")
+    if epoch > _EPOCHS_LEAPT + sum(each.last - each.start for each in branches):
+        raise line.bad(f"its epoch {epoch:,} is beyond what any log reaches")
     return Lease(
         agent=agent,
         lineage=line.text("lineage"),

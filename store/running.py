@@ -9,6 +9,7 @@ closes its descriptors escapes both.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sys
@@ -18,33 +19,67 @@ from pathlib import Path
 from typing import Any
 
 from store.clock import Instant
+from store.errors import RecallError, StoreFull, StoreReadOnly
 from store.lease import Lease
 from store.process import Process, describe, provably_dead, same_place, state_and_group
 from store.records import Action
 
 DIRECTORY = "running"
+_SUFFIX = ".lock"
+_NO_FOLDER = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EEXIST)  # EMLINK: what the BSDs say of a link
 _SWEPT_AFTER = 3600  # seconds
 
 
-def hold(directory: str, name: str) -> tuple[Path, int]:
-    """A new lock file, locked, with a descriptor that children inherit."""
-    folder = Path(directory) / DIRECTORY
-    folder.mkdir(mode=0o700, exist_ok=True)
-    _sweep(folder)
-    path = folder / f"{name}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+def hold(directory: str, name: str) -> int:
+    """Make and lock a new lock file; its descriptor, which children inherit. Give it back with ``let_go``.
+
+    Raises:
+        StoreReadOnly, StoreFull: it cannot be made, or the directory of the locks is not one of ours.
+    """
+    try:
+        (Path(directory) / DIRECTORY).mkdir(mode=0o700, exist_ok=True)
+        folder = _open_folder(directory)
+        try:
+            _sweep(directory, folder)
+            descriptor = os.open(_file(name), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+        finally:
+            os.close(folder)
+    except OSError as problem:
+        raise _refusal(problem, directory) from problem
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.set_inheritable(descriptor, True)
-    return path, descriptor
+    return descriptor
 
 
-def _sweep(folder: Path) -> None:
+def _refusal(problem: OSError, directory: str) -> RecallError:
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull(path=directory)
+    if problem.errno in _NO_FOLDER:
+        return StoreReadOnly(
+            path=directory,
+            reason=f"{DIRECTORY} in it is a symbolic link, or no directory",
+            hint=f"move {DIRECTORY} away; recall makes a new one",
+        )
+    return StoreReadOnly(path=directory, reason=f"{DIRECTORY}: {(problem.strerror or str(problem)).lower()}")
+
+
+def let_go(directory: str, name: str, descriptor: int) -> None:
+    """Close a lock's descriptor; remove its file if that freed it.
+
+    Whoever else has the lock is still at work, and the file is what tells so,
+    above all if the action could not be closed.
+    """
+    os.close(descriptor)
+    _remove_if_free(directory, name)
+
+
+def _sweep(directory: str, folder: int) -> None:
     """Remove what killed runners left behind; a new one is spared, since it may not be locked yet."""
     before = time.time() - _SWEPT_AFTER
-    for each in folder.glob("*.lock"):
+    for each in os.listdir(folder):
         try:
-            if each.stat().st_mtime < before and not _lock_held(str(folder.parent), each.stem):
-                each.unlink()
+            if each.endswith(_SUFFIX) and os.stat(each, dir_fd=folder, follow_symlinks=False).st_mtime < before:
+                _remove_if_free(directory, each.removesuffix(_SUFFIX))
         except OSError:
             continue
 
@@ -99,25 +134,54 @@ def forget(directory: str, action: Action) -> None:
     """Remove the lock file of a command that is gone."""
     name = action.command.get("lock")
     if isinstance(name, str) and _is_plain(name):
-        (Path(directory) / DIRECTORY / f"{name}.lock").unlink(missing_ok=True)
+        _remove_if_free(directory, name)
+
+
+def _remove_if_free(directory: str, name: str) -> None:
+    if _lock_held(directory, name):
+        return
+    try:
+        folder = _open_folder(directory)
+    except OSError:
+        return
+    try:
+        os.unlink(_file(name), dir_fd=folder)
+    except OSError:
+        pass  # gone already, or swept another time
+    finally:
+        os.close(folder)
 
 
 def _lock_held(directory: str, name: object) -> bool:
+    """Whether somebody has the lock, or that cannot be told: only a missing file and a free lock say no."""
     if not isinstance(name, str) or not _is_plain(name):
         return False
     try:
-        descriptor = os.open(Path(directory) / DIRECTORY / f"{name}.lock", os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
+        folder = _open_folder(directory)
+        try:
+            descriptor = os.open(_file(name), os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
+        finally:
+            os.close(folder)
+    except FileNotFoundError:
         return False
+    except OSError:
+        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
     except OSError:
-        return False
+        return True
     finally:
         os.close(descriptor)
     return False
+
+
+def _open_folder(directory: str) -> int:
+    """The directory of the locks, itself and no link to another."""
+    return os.open(Path(directory) / DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+
+
+def _file(name: str) -> str:
+    return name + _SUFFIX
 
 
 def _alive(pid: int, command: Mapping[str, Any]) -> bool:

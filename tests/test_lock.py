@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from store.backends.sqlite.lock import WriteLock
-from store.errors import StoreBusy
+from store.errors import StoreBusy, StoreClosed
 from tests.engine import finished, line_of, python, run_python
 
 TAKER = """
@@ -114,16 +114,18 @@ with lock:
     mine.close()
 
 
-def test_one_thread_at_a_time_and_the_same_thread_again(tmp_path: Path) -> None:
-    """Threads of one handle exclude each other; a thread that has the lock may enter again."""
+def test_one_thread_at_a_time(tmp_path: Path) -> None:
+    """Threads of one handle exclude each other; one that has the lock is not let in twice."""
     lock, inside, most = WriteLock(str(tmp_path), 10), 0, 0
 
     def work() -> None:
         nonlocal inside, most
         for _ in range(50):
-            with lock, lock:
+            with lock:
                 inside += 1
                 most = max(most, inside)
+                with pytest.raises(StoreBusy), lock:
+                    raise AssertionError("got in twice")
                 inside -= 1
 
     threads = [threading.Thread(target=work) for _ in range(6)]
@@ -176,7 +178,7 @@ def test_closing_twice_closes_nobody_elses_file(tmp_path: Path) -> None:
     assert all(stat.S_ISDIR(os.fstat(each).st_mode) for each in others)
     for each in others:
         os.close(each)
-    with pytest.raises(RuntimeError), lock:
+    with pytest.raises(StoreClosed), lock:
         raise AssertionError("got in")
 
 
@@ -189,3 +191,18 @@ def test_an_exception_inside_gives_the_lock_back(tmp_path: Path) -> None:
         pass
     one.close()
     other.close()
+
+
+def test_a_file_that_was_tidied_away_is_locked_anew(tmp_path: Path) -> None:
+    """When somebody deletes recall.lock, those who have it open and those who make it anew still exclude each other."""
+    old = WriteLock(str(tmp_path), 0.2)
+    with old:
+        pass
+    (tmp_path / "recall.lock").unlink()
+    new = WriteLock(str(tmp_path), 0.2)
+    with new, pytest.raises(StoreBusy), old:
+        raise AssertionError("two at once")
+    with old, pytest.raises(StoreBusy), new:
+        raise AssertionError("two at once")
+    old.close()
+    new.close()

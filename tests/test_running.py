@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -19,9 +20,9 @@ from store.actions import ActionEnd
 from store.agent import Agent
 from store.backends.sqlite import SqliteBackend
 from store.client import Client
-from store.errors import NeedsSettling, StillRunning
+from store.errors import NeedsSettling, StillRunning, StoreReadOnly
 from store.records import Action
-from store.running import forget, hold, still_running, witness
+from store.running import forget, hold, let_go, still_running, witness
 
 LOCK = "a" * 32
 OPEN = Action(seq=1, tool="t", class_="external", key="0" * 32, status="started")
@@ -87,7 +88,7 @@ def test_another_process_of_that_number_is_not_it(
 
 def test_an_inherited_lock_is_enough(tmp_path: Path) -> None:
     """Whoever has the descriptor holds it, in whatever group; the last one frees it."""
-    path, descriptor = hold(str(tmp_path), LOCK)
+    descriptor = hold(str(tmp_path), LOCK)
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
     os.close(descriptor)
     action = replace(OPEN, command={"pid": 0, "lock": LOCK})
@@ -95,7 +96,65 @@ def test_an_inherited_lock_is_enough(tmp_path: Path) -> None:
     child.communicate(b"\n")
     assert still_running(str(tmp_path), action) == ""
     forget(str(tmp_path), action)
-    assert not path.exists()
+    assert list((tmp_path / "running").iterdir()) == []
+
+
+def test_a_lock_that_a_descendant_has_outlives_its_runner(tmp_path: Path) -> None:
+    """Letting go of it removes the file only when nobody else has it, since the file is the evidence."""
+    descriptor = hold(str(tmp_path), LOCK)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+    let_go(str(tmp_path), LOCK, descriptor)
+    action = replace(OPEN, command={"pid": 0, "lock": LOCK})
+    forget(str(tmp_path), action)
+    assert still_running(str(tmp_path), action) == "pid 0"
+    child.communicate(b"\n")
+    assert still_running(str(tmp_path), action) == ""
+    let_go(str(tmp_path), "b" * 32, hold(str(tmp_path), "b" * 32))
+    assert [each.name for each in (tmp_path / "running").iterdir()] == [f"{LOCK}.lock"]
+
+
+def test_old_locks_that_are_free_are_swept(tmp_path: Path) -> None:
+    """What a killed runner left is removed by a later one; a new file, and one that is held, stay."""
+    held, free, new = (letter * 32 for letter in "bcd")
+    descriptors = {name: hold(str(tmp_path), name) for name in (held, free, new)}
+    os.close(descriptors[free])
+    os.close(descriptors[new])
+    for name in (held, free):
+        os.utime(tmp_path / "running" / f"{name}.lock", (1, 1))
+    os.close(hold(str(tmp_path), LOCK))
+    assert {each.stem for each in (tmp_path / "running").iterdir()} == {held, new, LOCK}
+    os.close(descriptors[held])
+
+
+@pytest.mark.parametrize("what", ["link", "file"])
+def test_a_folder_of_locks_that_is_not_ours_is_not_followed(tmp_path: Path, what: str) -> None:
+    """A symbolic link in its place is refused, nothing behind it is touched, and no lock is told to be free."""
+    elsewhere, store = tmp_path / "elsewhere", tmp_path / "store"
+    store.mkdir()
+    os.close(hold(str(elsewhere.parent), LOCK))
+    (tmp_path / "running").rename(elsewhere)
+    os.utime(elsewhere / f"{LOCK}.lock", (1, 1))
+    if what == "link":
+        (store / "running").symlink_to(elsewhere)
+    else:
+        (store / "running").touch()
+    with pytest.raises(StoreReadOnly, match="running in it is a symbolic link, or no directory"):
+        hold(str(store), "b" * 32)
+    assert [each.name for each in elsewhere.iterdir()] == [f"{LOCK}.lock"]
+    assert still_running(str(store), replace(OPEN, command={"pid": 0, "lock": LOCK})) == "pid 0"
+
+
+def test_a_lock_that_cannot_be_asked_about_is_not_free(tmp_path: Path) -> None:
+    """Out of descriptors, nothing is told to be gone."""
+    os.close(hold(str(tmp_path), LOCK))
+    action = replace(OPEN, command={"pid": 0, "lock": LOCK})
+    assert still_running(str(tmp_path), action) == ""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        assert still_running(str(tmp_path), action) == "pid 0"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize(

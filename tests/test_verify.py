@@ -251,9 +251,11 @@ def test_an_epoch_begins_with_one_lease_record(walk: Walk) -> None:
 
 
 def test_numbers_of_a_kind_are_dense(walk: Walk) -> None:
-    """A turn or action that skips a number is named; an action's later records repeat its number."""
-    assert walk.step(row(walk, "action", {}, seq=1)) == []
-    assert walk.step(row(walk, "action", {}, seq=1)) == []
+    """A turn, action or run that skips a number is named; later records of an action or run repeat its number."""
+    for kind in ("action", "run"):
+        assert walk.step(row(walk, kind, {}, seq=1)) == []
+        assert walk.step(row(walk, kind, {}, seq=1)) == []
+    assert walk.step(row(walk, "run", {}, seq=3)) == ["run 3 follows run 1"]
     assert walk.step(row(walk, "turn", {}, seq=2)) == ["turn 2 follows turn 0"]
     assert walk.step(row(walk, "turn", {}, seq=2)) == ["turn 2 follows turn 2"]
 

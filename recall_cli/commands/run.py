@@ -26,14 +26,13 @@ from recall_cli.steps import (
     perform,
     regaining,
     replay,
-    unlock,
 )
 from recall_cli.streams import Kept
 from recall_cli.values import duration
 from store import checks
 from store.canonical import BLOB_LIMIT
 from store.errors import InvalidInput, RecallError, StoreMissing
-from store.running import hold
+from store.running import hold, let_go
 from store.text import check_agent, check_count, quoted
 from store.views import View
 
@@ -173,7 +172,7 @@ def _run(here: Globals, agent_id: str, directory: str, call: Call) -> Outcome:
     with working(here, agent_id) as (backend, take):
         # Before any thread: the fork. Before the intent: the pid that it records.
         lock = backend.random.hex(32)
-        path, descriptor = hold(directory, lock)
+        descriptor = hold(directory, lock)
         child = Child(call.argv, dict(os.environ), capture=call.capture)
         try:
             agent = take(call.wait)
@@ -193,7 +192,7 @@ def _run(here: Globals, agent_id: str, directory: str, call: Call) -> Outcome:
                 return Outcome(exit_code(ended), begun, unrecorded=problem)
         finally:
             child.cancel()
-            unlock(path, descriptor, running=child.running)
+            let_go(directory, lock, descriptor)
 
 
 def _class(here: Globals, agent: str, tool: str, given: str | None, *, named: bool) -> str:

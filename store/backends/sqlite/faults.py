@@ -7,6 +7,7 @@ import sqlite3
 from store.errors import (
     RecallError,
     StoreBusy,
+    StoreClosed,
     StoreDamaged,
     StoreForeign,
     StoreFull,
@@ -22,17 +23,18 @@ _SITUATIONS = (
     ("database table is locked", StoreBusy),
     ("readonly database", StoreReadOnly),
     ("not a database", StoreForeign),
-    ("malformed", StoreDamaged),
+    ("disk image is malformed", StoreDamaged),
     ("no such table", StoreDamaged),
     ("no such column", StoreDamaged),
     ("unable to open", StoreUnreadable),
     ("disk i/o error", StoreUnreadable),
     ("authorization denied", StoreReadOnly),
+    ("closed database", StoreClosed),
 )
 
 
-def translate(problem: sqlite3.Error, directory: str) -> RecallError:
-    """The situation that a driver's error means."""
+def translate(problem: sqlite3.Error, directory: str) -> RecallError | None:
+    """The situation that a driver's error means; None for a misuse of the driver, which is a defect of ours."""
     text = str(problem)
     lowered = text.lower()
     for part, situation in _SITUATIONS:
@@ -40,7 +42,8 @@ def translate(problem: sqlite3.Error, directory: str) -> RecallError:
             if situation is StoreUnreadable and _disk_is_full(directory):
                 return StoreFull(path=directory)
             return situation(path=directory, reason=text, holder="another program", waited="5")
-    return StoreDamaged(path=directory, reason=text)
+    misused = isinstance(problem, (sqlite3.ProgrammingError, sqlite3.InterfaceError))
+    return None if misused else StoreDamaged(path=directory, reason=text)
 
 
 class translated:  # noqa: N801 (it reads as a statement)
@@ -56,7 +59,9 @@ class translated:  # noqa: N801 (it reads as a statement)
 
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
         if isinstance(problem, sqlite3.Error):
-            raise translate(problem, self._directory) from problem
+            situation = translate(problem, self._directory)
+            if situation is not None:
+                raise situation from problem
 
 
 def _disk_is_full(directory: str) -> bool:

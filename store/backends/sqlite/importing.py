@@ -71,5 +71,7 @@ def _path(branch: int, branches: Sequence[Branch]) -> dict[int, int]:
     tops, top = {}, 2**62
     while branch in known:
         tops[branch] = top
+        if known[branch].parent >= branch:  # whoever checked the file, this must not go round in it
+            break
         top, branch = known[branch].start, known[branch].parent
     return tops

@@ -19,9 +19,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from types import FrameType
 
 from store.backends.sqlite import files
-from store.errors import StoreBusy
+from store.backends.sqlite.stack import frame, going_on
+from store.errors import StoreBusy, StoreClosed
 
 NAME = "recall.lock"
 
@@ -39,14 +41,15 @@ class WriteLock:
         self._path = os.path.join(directory, NAME)
         self._timeout = timeout
         self._threads = threading.RLock()
-        self._depth = 0
+        self._calls: dict[int, FrameType] = {}  # by thread: the call that has the lock, or is getting it
+        self._paused = 0
+        self._waiting: _Waiting | None = None
         self._turn = self._open_turn()
         try:
             self._lock = self._open_lock()
         except BaseException:
             os.close(self._turn)
             raise
-        self._held = self._lock
 
     def _open_turn(self) -> int:
         return self._open(self._directory, os.O_RDONLY)
@@ -61,73 +64,122 @@ class WriteLock:
             raise files.refusal(problem, self._directory, os.path.basename(path)) from problem
 
     def __enter__(self) -> None:
-        """Have the lock; a thread that has it may enter again.
-
-        Raises:
-            StoreBusy: not within the timeout; it names the holder.
-        """
-        if not self._threads.acquire(timeout=self._timeout):
-            raise StoreBusy(path=self._directory, holder="another thread of this process", waited=f"{self._timeout:g}")
-        try:
-            if self._depth == 0:
-                self._enter()
-            self._depth += 1
-        except BaseException:
-            self._threads.release()
-            raise
+        self.acquire(frame(above=1))
 
     def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def acquire(self, call: FrameType, *, wait: bool = True) -> None:
+        """Have the lock, for the call that has this frame.
+
+        Args:
+            wait: up to the timeout, or not at all.
+
+        Raises:
+            StoreBusy: not within the timeout, or by a call further up this
+                stack; it names the holder.
+        """
+        me = threading.get_ident()
+        if going_on(self._calls.get(me)):
+            raise StoreBusy(path=self._directory, holder="a call in progress in this very thread", waited="0")
+        self._calls[me] = call
+        had = False
         try:
-            self._depth -= 1
-            if self._depth == 0:
-                held, self._held = self._held, self._lock
-                _unlock(held, keep=self._lock)
+            if self._is_ours() and not self._paused:
+                self._give_back()  # of a call that an exception cut short
+            if not self._threads.acquire(timeout=self._timeout if wait else 0):
+                holder = "another thread of this process"
+                raise StoreBusy(path=self._directory, holder=holder, waited=f"{self._timeout:g}")
+            had = True
+            self._enter(wait)
+        except BaseException:
+            if had or (self._is_ours() and not self._paused):
+                self._give_back()
+            self._calls.pop(me, None)
+            raise
+
+    def release(self) -> None:
+        """Give it back."""
+        self._give_back()
+        self._calls.pop(threading.get_ident(), None)
+
+    def _is_ours(self) -> bool:
+        return bool(self._threads._is_owned())  # type: ignore[attr-defined]  # as threading.Condition asks it
+
+    def _give_back(self) -> None:
+        """Give back whatever this thread has of the lock, however far it had come."""
+        try:
+            waiting, self._waiting = self._waiting, None
+            if waiting is not None:
+                waiting.give_up()
+            for descriptor in (self._turn, self._lock):
+                if descriptor >= 0:
+                    # Not by closing: a fork's copy of the descriptor would keep the lock.
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             self._threads.release()
+            while not self._paused and self._is_ours():  # what was cut short between two steps
+                self._threads.release()
 
-    def _enter(self) -> None:
+    def _enter(self, wait: bool) -> None:
         if self._lock < 0:
-            raise RuntimeError("this handle is closed")
-        turn = self._take(self._turn, self._open_turn)
-        try:
-            self._held = self._take(self._lock, self._open_lock)
-        finally:
-            _unlock(turn, keep=self._turn)
+            raise StoreClosed(path=self._directory)
+        self._take("_turn", self._open_turn, wait)
+        self._take("_lock", self._open_lock, wait)
+        while self._replaced():
+            # Somebody tidied the file away: others would lock another one.
+            old, self._lock = self._lock, self._open_lock()
+            os.close(old)
+            self._take("_lock", self._open_lock, wait)
+        fcntl.flock(self._turn, fcntl.LOCK_UN)
         # For the message of those who wait in vain. Padded, so that the length stays.
         with suppress(OSError):  # a full disk
-            os.pwrite(self._held, b"%-20d\n" % os.getpid(), 0)
+            os.pwrite(self._lock, b"%-20d\n" % os.getpid(), 0)
 
-    def _take(self, descriptor: int, reopen: Callable[[], int]) -> int:
-        """Lock ``descriptor``, or another one of the same file; returns the one that has the lock."""
+    def _replaced(self) -> bool:
+        """Whether the lock's file is not the one of that name any more."""
+        ours = os.fstat(self._lock)
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            return True
+        except OSError as problem:
+            raise files.refusal(problem, self._directory, NAME) from problem
+        return (ours.st_ino, ours.st_dev) != (there.st_ino, there.st_dev)
+
+    def _take(self, name: str, reopen: Callable[[], int], wait: bool) -> None:
+        """Lock the descriptor ``name``; where it has to wait, on another open file, which takes its place."""
+        descriptor: int = getattr(self, name)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
+            return
         except BlockingIOError:
-            pass
+            if not wait:
+                raise StoreBusy(path=self._directory, holder=self._holder(), waited="0") from None
         # flock has no deadline and polling starves, so a thread waits in the
         # kernel's queue, on an open file of its own: one that comes too late
         # closes it and so gives back nothing but what it took.
-        waiting = _Waiting(reopen())
+        waiting = self._waiting = _Waiting(reopen())
         try:
             threading.Thread(target=waiting.run, daemon=True, name="recall-lock").start()
         except RuntimeError:  # no more threads, or the interpreter is ending
+            self._waiting = None
             os.close(waiting.descriptor)
-            return self._poll(descriptor)
-        try:
-            in_time = waiting.within(self._timeout)
-        except BaseException:  # Ctrl-C while waiting
-            waiting.give_up()
-            raise
-        if not in_time:
+            self._poll(descriptor)
+            return
+        if not waiting.within(self._timeout):
+            self._waiting = None
             raise StoreBusy(path=self._directory, holder=self._holder(), waited=f"{self._timeout:g}")
-        return waiting.descriptor
+        setattr(self, name, waiting.descriptor)
+        self._waiting = None
+        os.close(descriptor)
 
-    def _poll(self, descriptor: int) -> int:
+    def _poll(self, descriptor: int) -> None:
         deadline = time.monotonic() + self._timeout
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return descriptor
+                return
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise StoreBusy(path=self._directory, holder=self._holder(), waited=f"{self._timeout:g}") from None
@@ -147,24 +199,19 @@ class WriteLock:
     def pause(self) -> None:
         """Keep the threads of this process out until ``resume``, without the lock itself (around a fork)."""
         self._threads.acquire()
+        self._paused += 1
 
     def resume(self) -> None:
+        self._paused -= 1
         self._threads.release()
 
     def close(self) -> None:
         """Close the descriptors; in a forked child too, where it drops nothing of the parent's."""
         # Once only: a number that was closed may be another file's by now.
-        descriptors = {self._lock, self._turn, self._held}
-        self._lock = self._turn = self._held = -1
+        descriptors = {self._lock, self._turn}
+        self._lock = self._turn = -1
         for descriptor in descriptors - {-1}:
             os.close(descriptor)
-
-
-def _unlock(descriptor: int, keep: int) -> None:
-    # Not by closing alone: a fork's copy of the descriptor would keep the lock.
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    if descriptor != keep:
-        os.close(descriptor)
 
 
 class _Waiting:

@@ -28,8 +28,13 @@ _TELLING = {
 }  # fmt: skip
 _TELLING_ALONE = {"user_version", "application_id", "page_count", "page_size", "freelist_count", "encoding"}
 _STEPS = 10_000  # of SQLite's virtual machine between two looks for Ctrl-C
-# What the machine, and not the statement, is to blame for (faults.py).
-_OURS = ("malformed", "not a database", "disk i/o", "is locked", "unable to open", "is full")
+# What the machine or the file, and not the statement, is to blame for: how SQLite's own texts begin. Elsewhere in
+# a message may stand what the statement said ("no such column: disk I/O error").
+_OURS = (
+    "database disk image is malformed", "malformed database schema", "file is not a database", "disk i/o error",
+    "database is locked", "database table is locked", "database schema is locked", "unable to open database",
+    "database or disk is full",
+)  # fmt: skip
 # Python's words for a parameter that got no value: by its name, or by its number before 3.12.
 _UNBOUND = re.compile(r"did not supply a value for binding (?:parameter )?(:?\w+)")
 
@@ -120,8 +125,8 @@ def _refusals(directory: str) -> Iterator[None]:
         text = str(problem)
         if text == "interrupted":
             raise KeyboardInterrupt from None
-        if isinstance(problem, sqlite3.DatabaseError) and any(part in text.lower() for part in _OURS):
-            raise faults.translate(problem, directory) from problem
+        if isinstance(problem, sqlite3.DatabaseError) and text.lower().startswith(_OURS):
+            raise faults.translate(problem, directory) or problem from problem
         if any(part in text for part in ("not authorized", "prohibited", "authorization denied")):
             raise InvalidInput(
                 field="SQL", reason=f"only reading is allowed ({text})", hint="write with the other commands of recall"

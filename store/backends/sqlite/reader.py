@@ -6,12 +6,14 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from store.backend import Branch, Counters
 from store.backends.sqlite import rows, sql
 from store.backends.sqlite.faults import translated
-from store.errors import StoreDamaged
+from store.backends.sqlite.stack import frame, going_on
+from store.errors import StoreBusy, StoreDamaged
 from store.lease import Lease
 from store.records import ACTION, TURN, WORKING_STATE, Record, in_force
 
@@ -32,6 +34,7 @@ class Reader:
     def __init__(self) -> None:
         self._mutex = threading.RLock()
         self._connection: sqlite3.Connection | None = None
+        self._frame: FrameType | None = None  # the call that has a transaction open
 
     def _open(self) -> sqlite3.Connection:
         raise NotImplementedError
@@ -73,14 +76,31 @@ class Reader:
     def reading(self) -> Iterator[None]:
         with self._mutex, translated(self.directory):
             connection = self._opened()
-            if self.empty or connection.in_transaction:
+            if self.empty or (connection.in_transaction and going_on(self._frame)):
                 yield
                 return
-            connection.execute("BEGIN")
+            mine = frame(above=2)  # of the with statement, past contextlib
+            self._begin(connection, mine)
             try:
+                connection.execute("BEGIN")
                 yield
             finally:
-                connection.execute("COMMIT")
+                if self._frame is mine:
+                    self._frame = None
+                    if connection.in_transaction:
+                        connection.execute("COMMIT")
+
+    def _begin(self, connection: sqlite3.Connection, call: FrameType) -> None:
+        """Note which call uses the connection for a transaction; the caller has the mutex.
+
+        Raises:
+            StoreBusy: another call does, further up this very stack.
+        """
+        if going_on(self._frame):
+            raise StoreBusy(path=self.directory, holder="a call in progress in this very thread", waited="0")
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")  # of a call that an exception cut short
+        self._frame = call
 
     # -- leases and branches ---------------------------------------------------------
 

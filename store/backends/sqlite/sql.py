@@ -10,11 +10,10 @@ LEASE_COLUMNS = (
 )
 LEASE = f"SELECT {LEASE_COLUMNS} FROM leases WHERE agent = ?"
 LEASES = f"SELECT {LEASE_COLUMNS} FROM leases WHERE agent > ? ORDER BY agent LIMIT ?"
-LEASE_WRITE = (
-    f"INSERT INTO leases ({LEASE_COLUMNS}) VALUES ({', '.join('?' * 18)}) ON CONFLICT (agent) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in LEASE_COLUMNS.split(", ")[1:])
-)
 LEASE_INSERT = f"INSERT INTO leases ({LEASE_COLUMNS}) VALUES ({', '.join('?' * 18)})"
+LEASE_UPDATE = (
+    "UPDATE leases SET " + ", ".join(f"{name} = ?" for name in LEASE_COLUMNS.split(", ")[1:]) + " WHERE agent = ?"
+)
 LEASE_RENEW = "UPDATE leases SET renewed_boot = ?, renewed_boot_ms = ?, renewed_wall_us = ? WHERE agent = ?"
 LEASE_RELEASE = "UPDATE leases SET state = 'released' WHERE agent = ?"
 LEASE_BRANCH = "UPDATE leases SET branch = ? WHERE agent = ?"

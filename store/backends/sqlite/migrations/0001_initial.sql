@@ -82,9 +82,10 @@ CREATE TRIGGER records_no_update BEFORE UPDATE ON records
 BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;
 CREATE TRIGGER records_no_delete BEFORE DELETE ON records
 BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;
--- INSERT OR REPLACE deletes without firing the trigger above.
+-- INSERT OR REPLACE deletes without firing the trigger above, by the key or by the rowid.
 CREATE TRIGGER records_no_replace BEFORE INSERT ON records
 WHEN EXISTS (SELECT 1 FROM records WHERE agent = NEW.agent AND branch = NEW.branch AND lsn = NEW.lsn)
+    OR EXISTS (SELECT 1 FROM records WHERE rowid = NEW.rowid)
 BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;
 CREATE TRIGGER blobs_no_update BEFORE UPDATE ON blobs
 BEGIN SELECT RAISE(ABORT, 'blobs are append-only'); END;
@@ -92,10 +93,21 @@ CREATE TRIGGER blobs_no_delete BEFORE DELETE ON blobs
 BEGIN SELECT RAISE(ABORT, 'blobs are append-only'); END;
 CREATE TRIGGER blobs_no_replace BEFORE INSERT ON blobs
 WHEN EXISTS (SELECT 1 FROM blobs WHERE agent = NEW.agent AND name = NEW.name)
+    OR EXISTS (SELECT 1 FROM blobs WHERE rowid = NEW.rowid)
 BEGIN SELECT RAISE(ABORT, 'blobs are append-only'); END;
+CREATE TRIGGER branches_no_update BEFORE UPDATE ON branches
+BEGIN SELECT RAISE(ABORT, 'branches are append-only'); END;
+CREATE TRIGGER branches_no_delete BEFORE DELETE ON branches
+BEGIN SELECT RAISE(ABORT, 'branches are append-only'); END;
+CREATE TRIGGER branches_no_replace BEFORE INSERT ON branches
+WHEN EXISTS (SELECT 1 FROM branches WHERE agent = NEW.agent AND branch = NEW.branch)
+BEGIN SELECT RAISE(ABORT, 'branches are append-only'); END;
 CREATE TRIGGER leases_no_delete BEFORE DELETE ON leases
 BEGIN SELECT RAISE(ABORT, 'epochs are kept for ever'); END;
-CREATE TRIGGER leases_no_fall BEFORE UPDATE ON leases WHEN NEW.epoch < OLD.epoch
+CREATE TRIGGER leases_no_replace BEFORE INSERT ON leases
+WHEN EXISTS (SELECT 1 FROM leases WHERE agent = NEW.agent)
+BEGIN SELECT RAISE(ABORT, 'epochs are kept for ever'); END;
+CREATE TRIGGER leases_no_fall BEFORE UPDATE ON leases WHEN NEW.epoch < OLD.epoch OR NEW.agent <> OLD.agent
 BEGIN SELECT RAISE(ABORT, 'epochs never fall'); END;
 
 -- For sqlite3, sqlite-utils and Datasette.
