@@ -124,7 +124,7 @@ class ActionOperations(Beginning):
         An action whose command is still running stays as it is.
         """
         settled: list[Action] = []
-        for batch in _batches(self.view.pending(), _SETTLE_BATCH):
+        for batch in _batches(self.view.to_settle(), _SETTLE_BATCH):
             settled += self._settle([each.seq for each in batch if not self._may_run(each)])
         return settled
 

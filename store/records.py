@@ -112,13 +112,23 @@ def in_seconds(at: str) -> str:
     return at[:19] + "Z" if len(at) > 20 else at
 
 
-def in_force(kind: str, body: Mapping[str, Any]) -> bool:
-    """Whether a key with this newest body still counts: the ``open`` of the projection."""
+IN_FORCE, TO_SETTLE = 1, 2
+
+
+def in_force(kind: str, body: Mapping[str, Any]) -> int:
+    """Whether a key with this newest body still counts: the ``open`` of the projection.
+
+    Returns:
+        0: not; IN_FORCE; or TO_SETTLE: it is an open action too, and the next
+        incarnation has to settle it (``store.actions.after_takeover``).
+    """
     if kind == ACTION:
-        return body.get("status") in OPEN_STATUSES
+        if body.get("status") == "started" and body.get("class") in ("pure", "external"):
+            return TO_SETTLE
+        return int(body.get("status") in OPEN_STATUSES)
     if kind == RUN:
-        return body.get("status") == "started"
-    return kind == OUTPUT or (kind == POINTER and not body.get("removed"))
+        return int(body.get("status") == "started")
+    return int(kind == OUTPUT or (kind == POINTER and not body.get("removed")))
 
 
 def compact(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -175,10 +175,21 @@ class View:
 
     def pending(self, limit: int | None = None) -> Iterator[Action]:
         """Open actions, oldest first."""
+
+        def page(after: int, size: int) -> list[Record]:
+            return self.backend.in_force(self.agent, ACTION, limit=size, after=(self.agent, after), at=self.at)
+
+        return self._rising(page, limit)
+
+    def to_settle(self) -> Iterator[Action]:
+        """Those of the present open actions that a new incarnation has to settle, oldest first."""
+        return self._rising(lambda after, size: self.backend.to_settle(self.agent, limit=size, after=after), None)
+
+    def _rising(self, page_of: Callable[[int, int], list[Record]], limit: int | None) -> Iterator[Action]:
         after, left = 0, limit
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
-            page = self.backend.in_force(self.agent, ACTION, limit=size, after=(self.agent, after), at=self.at)
+            page = page_of(after, size)
             yield from self.each(page, Action.read)
             if len(page) < size:
                 return

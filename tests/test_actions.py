@@ -23,7 +23,7 @@ from store.actions import (
     turn_name,
 )
 from store.errors import ActionClosed, InvalidInput, NeedsSettling
-from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES, Action
+from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES, TO_SETTLE, Action, in_force
 
 ACTION = Action(1, tool="t", class_="external", key="k" * 32, status="started", incarnation="a" * 32)
 ENDS = ("done", "failed", "abandoned", "unknown")
@@ -60,6 +60,14 @@ def test_settling_at_a_takeover(class_: str, status: str) -> None:
         assert after.status == {"pure": "abandoned", "external": "unknown"}[class_]
         assert after.key == ACTION.key
         assert after_takeover(after) is None  # once is enough
+
+
+@pytest.mark.parametrize("class_", CLASSES)
+@pytest.mark.parametrize("status", STATUSES)
+def test_the_projection_marks_just_what_a_takeover_changes(status: str, class_: str) -> None:
+    """What a resumption reads to settle is what it has something to do about."""
+    action = replace(ACTION, status=status, class_=class_)
+    assert (in_force("action", action.body()) == TO_SETTLE) == (after_takeover(action) is not None)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ def test_resuming_settles_by_class(agent: Agent, client: Client) -> None:
     ]
     assert second.view.action(1).status == "abandoned"
     assert second.recent_turns() == []  # settling at acquisition writes no turn
+    assert list(second.view.to_settle()) == []  # so the next resumption reads neither of them
     third = again(client, second)
     assert [each.status for each in third.context.pending_actions] == ["unknown", "started"]
 
@@ -112,11 +113,11 @@ def test_an_operator_who_closes_an_action_during_a_resumption_wins(agent: Agent,
         agent.begin_action("send_email", "external")
     agent.release()
     second = client.resume(AGENT, defer_lease=True)
-    look = second.view.pending
+    look = second.view.to_settle
     operator_done: list[int] = []
 
-    def pending(limit: int | None = None) -> Iterator[Action]:
-        found = list(look(limit))
+    def to_settle() -> Iterator[Action]:
+        found = list(look())
         if not operator_done:
             operator_done.append(2)
             lease = client.backend.lease(AGENT)
@@ -125,7 +126,7 @@ def test_an_operator_who_closes_an_action_during_a_resumption_wins(agent: Agent,
             operator.resolve_action(2, ActionEnd("done", resolution="seen"), by="operator", force=True)
         return iter(found)
 
-    second.view.pending = pending  # type: ignore[method-assign]
+    second.view.to_settle = to_settle  # type: ignore[method-assign]
     assert second.acquire()
     assert [each.status for each in (second.view.action(seq) for seq in (1, 2, 3))] == ["unknown", "done", "unknown"]
 
