@@ -85,13 +85,13 @@ class ActionOperations(Beginning):
             action, record = self.view.action_record(seq)
             if not running:
                 self._check_not_running(action)
-            kept, ref, drafts = self._place_text(end.result, f"act-{seq}-result", action.tool)
+            kept, ref, (drafts, free) = self._place_text(end.result, f"act-{seq}-result", action.tool)
             shut = rules.closed(action, replace(end, result=kept), at=self._now(), by=by)
             shut = replace(shut, result_ref=ref)
             shut = replace(shut, command={**action.command, **command}) if command else shut
             if turn and not shut.open:
                 drafts.append(Draft(TURN, rules.as_turn(shut, turn).body(), seq=NEXT))
-            return [*drafts, Draft(ACTION, shut.body(), seq=seq)], [Expect(ACTION, record.lsn, seq=seq)]
+            return [*drafts, Draft(ACTION, shut.body(), seq=seq)], [*free, Expect(ACTION, record.lsn, seq=seq)]
 
         return self._read_action(self._append(attempt)[-1])
 

@@ -331,7 +331,7 @@ class Agent(ActionOperations):
 
         def attempt() -> tuple[list[Draft], list[Expect]]:
             seq = self._backend.counters(self.id).turns + 1
-            ref, free = self._free_ref(seq)
+            ref, free = self._free_ref(lambda number: f"out-{seq}-{number}")
             turn = Turn(0, **{**given, "content": _opening(content, ref)}, output_ref=ref)
             output = Output(ref, content, tool=given["name"], summary=cut(content, SUMMARY_BYTES))
             drafts = [Draft(OUTPUT, output.body(), name=ref), Draft(TURN, turn.body(), seq=seq)]
@@ -357,7 +357,8 @@ class Agent(ActionOperations):
         """Keep a text whole (at most 64 MiB) under a ref.
 
         Args:
-            ref: the name to fetch it by; ``out-<next turn>-<n>`` unless given.
+            ref: the name to fetch it by; ``out-<next turn>-<n>`` unless given. Those that
+                begin like ``act-7-`` are kept for what actions are given and return.
             replace: whether an output of that ref may be replaced (the log keeps both).
 
         Raises:
@@ -369,7 +370,8 @@ class Agent(ActionOperations):
         def attempt() -> tuple[list[Draft], list[Expect]]:
             name, expected = given, []
             if not given:
-                name, free = self._free_ref(self._backend.counters(self.id).turns + 1)
+                turn = self._backend.counters(self.id).turns + 1
+                name, free = self._free_ref(lambda number: f"out-{turn}-{number}")
                 expected = [free]
             elif not replace:
                 if self._backend.newest(self.id, OUTPUT, name=given) is not None:
@@ -382,12 +384,6 @@ class Agent(ActionOperations):
     def fetch_output(self, ref: str) -> Output:
         """An output with its content. Raises NotFound."""
         return self.view.output(ref)
-
-    def _free_ref(self, turn: int) -> tuple[str, Expect]:
-        number = 1
-        while self._backend.newest(self.id, OUTPUT, name=f"out-{turn}-{number}") is not None:
-            number += 1
-        return f"out-{turn}-{number}", Expect(OUTPUT, 0, name=f"out-{turn}-{number}")
 
     # -- pointers ----------------------------------------------------------------------------
 

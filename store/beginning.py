@@ -93,8 +93,9 @@ class Beginning(Writer):
                         drafts += self._abandoning(last, expected)
                     action = replace(action, key=last.key if class_ == "idempotent" else action.key, retry_of=last.seq)
                 drafts.append(Draft(STEP, {"action": action.seq, "args": rules.args_digest(text)}, name=step_name))
-            kept_args, ref, spilled = self._place_text(text, f"act-{action.seq}-args", tool)
+            kept_args, ref, (spilled, free) = self._place_text(text, f"act-{action.seq}-args", tool)
             action = replace(action, args=kept_args, args_ref=ref)
+            expected += free
             drafts += [*spilled, Draft(ACTION, action.body(), seq=action.seq if numbered else NEXT)]
             return drafts, expected
 
@@ -215,10 +216,10 @@ class Beginning(Writer):
             drafts, expected = self._succeeding(old, action.seq, named=end is not None)
             expected += [Expect(ACTION, record.lsn, seq=seq), Expect(ACTION, 0, seq=action.seq)]
             if end is not None:
-                kept, ref, spilled = self._place_text(end.result, f"act-{action.seq}-result", action.tool)
+                kept, ref, (spilled, free) = self._place_text(end.result, f"act-{action.seq}-result", action.tool)
                 shut = rules.closed(action, replace(end, result=kept), at=action.started_at, by=by)
                 action = replace(shut, result_ref=ref)
-                drafts += spilled
+                drafts, expected = drafts + spilled, expected + free
             if action.status == "done":
                 drafts.append(Draft(TURN, rules.as_turn(action, f"settled by {by}").body(), seq=NEXT))
             return [*drafts, Draft(ACTION, action.body(), seq=action.seq)], expected

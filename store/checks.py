@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ BRIEF_LIMIT = 4096
 NOTE_LIMIT = 4096
 ERROR_LIMIT = 64 * 1024
 REASON_LIMIT = 4096
+_OF_ACTION = re.compile(r"act-[0-9]+-")
 
 
 def check_name(field: str, value: object, *, spaces: bool = False, limit: int = NAME_LIMIT) -> str:
@@ -123,8 +125,16 @@ def check_output(content: object, tool: object, summary: object, ref: object) ->
         check_text("content", content, limit=BLOB_LIMIT),
         check_name("tool", tool, spaces=True) if tool else "",
         check_text("summary", summary or "", limit=NOTE_LIMIT),
-        check_name("ref", ref) if ref else "",
+        _check_ref(ref) if ref else "",
     )
+
+
+def _check_ref(ref: object) -> str:
+    """A ref that a caller may choose: an output of an action is evidence, and nobody's to replace."""
+    name = check_name("ref", ref)
+    if _OF_ACTION.match(name):
+        raise InvalidInput(field="ref", reason=f"{quoted(name)} is of the form that actions keep their texts under")
+    return name
 
 
 def check_end(end: object) -> ActionEnd:

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from recall_cli import Client
+from store.actions import ActionEnd
 from store.agent import Agent
 from store.errors import (
     InvalidInput,
     NotFound,
     RefTaken,
 )
+from store.records import OUTPUT, Draft
 from tests.agent.conftest import again
+from tests.engine import AGENT
 
 
 def test_fields_left_out_are_kept_and_empty_ones_clear(agent: Agent) -> None:
@@ -170,6 +173,45 @@ def test_outputs_have_refs_that_are_not_reused(agent: Agent) -> None:
     assert agent.fetch_output("mine").content == "two"
     with pytest.raises(NotFound):
         agent.fetch_output("none")
+
+
+@pytest.mark.parametrize("given", [(), (1, 2, 3, 5), (2,)])
+def test_a_default_ref_is_found_in_few_looks(client: Client, agent: Agent, given: tuple[int, ...]) -> None:
+    """A thousand outputs of one turn, and refs that somebody chose in between, are neither walked nor overwritten."""
+    for number in given:
+        agent.store_output("mine", ref=f"out-1-{number}")
+    refs = [agent.store_output("x").ref for _ in range(20)]
+    assert len({*refs, *(f"out-1-{number}" for number in given)}) == 20 + len(given)
+    drafts = [Draft(OUTPUT, {"content": "x"}, name=f"out-1-{number}") for number in range(1, 1001)]
+    client.backend.append(client.backend.lease(AGENT).fence, drafts)  # type: ignore[union-attr]
+    looks: list[str] = []
+    newest = client.backend.newest
+
+    def counted(agent: str, kind: str, **options: Any) -> Any:
+        looks.append(kind)
+        return newest(agent, kind, **options)
+
+    client.backend.newest = counted  # type: ignore[method-assign]
+    assert agent.store_output("x").ref == "out-1-1001"
+    assert len(looks) < 25
+
+
+def test_what_an_action_was_given_and_returned_is_nobodys_to_replace(client: Client, agent: Agent) -> None:
+    """Refs of actions are refused to callers; one that is taken all the same is not written over."""
+    large, larger = "y" * 50_000, "z" * 60_000
+    for ref in ("act-1-args", "act-99-x"):
+        with pytest.raises(InvalidInput):
+            agent.store_output("x", ref=ref, replace=True)
+    draft = Draft(OUTPUT, {"content": "imported"}, name="act-1-args")
+    client.backend.append(client.backend.lease(AGENT).fence, [draft])  # type: ignore[union-attr]
+    action = agent.begin_action("send", "external", large)
+    assert agent.fetch_output("act-1-args").content == "imported"
+    assert agent.fetch_output(action.args_ref).content == large
+    partial = agent.end_action(1, "unknown", large)
+    done = agent.resolve_action(1, ActionEnd("done", larger, resolution="seen"), by="dana")
+    assert agent.fetch_output(done.result_ref).content == larger
+    assert agent.fetch_output(partial.result_ref).content == large
+    assert agent.store_output("x", ref="act-one-mine").ref == "act-one-mine"
 
 
 @pytest.mark.parametrize("ref", ["\udcff", "nul\x00", "x" * 5000, "a\n\x1b[31mb", "..", ""])
