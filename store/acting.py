@@ -10,10 +10,10 @@ from store import actions as rules
 from store import checks
 from store.actions import ActionEnd, ReconcileReport
 from store.beginning import Beginning
-from store.errors import ActionClosed, ActionNotUnknown, InvalidInput, ResolverFailed
+from store.errors import ActionClosed, ActionNotUnknown, Fenced, LeaseHeld, ResolverFailed, Unavailable
 from store.records import ACTION, NEXT, TURN, Action, Draft, Expect
 from store.running import forget, still_running
-from store.text import check_count, check_text, quoted
+from store.text import check_count, check_seconds, check_text, quoted
 from store.writer import Drafts
 
 T = TypeVar("T")
@@ -80,6 +80,7 @@ class ActionOperations(Beginning):
         """
         seq = check_count("seq", seq, least=1, most=2**53)
         end = checks.check_end(end)
+        process = checks.check_command(command)
 
         def attempt() -> Drafts:
             action, record = self.view.action_record(seq)
@@ -88,7 +89,7 @@ class ActionOperations(Beginning):
             kept, ref, (drafts, free) = self._place_text(end.result, f"act-{seq}-result", action.tool)
             shut = rules.closed(action, replace(end, result=kept), at=self._now(), by=by)
             shut = replace(shut, result_ref=ref)
-            shut = replace(shut, command={**action.command, **command}) if command else shut
+            shut = replace(shut, command={**action.command, **process})
             if turn and not shut.open:
                 drafts.append(Draft(TURN, rules.as_turn(shut, turn).body(), seq=NEXT))
             return [*drafts, Draft(ACTION, shut.body(), seq=seq)], [*free, Expect(ACTION, record.lsn, seq=seq)]
@@ -178,6 +179,7 @@ class ActionOperations(Beginning):
             ResolverFailed: it raised or took too long; those actions stay as they
                 were, the others are settled, and ``partial`` is the report.
         """
+        seconds = None if timeout is None else check_seconds("timeout", timeout)
         closed: list[Action] = []
         left: list[Action] = []
         failed: list[tuple[Action, Exception]] = []
@@ -185,20 +187,17 @@ class ActionOperations(Beginning):
             if self._may_run(action):
                 continue
             try:
-                end = _ask(resolver, action, timeout) if resolver else None
-            except Exception as raised:  # noqa: BLE001 (a resolver is foreign code; the pass ends with ResolverFailed)
-                failed.append((action, raised))
-                left.append(action)
-                continue
-            if end is None and (action.class_ == "idempotent" or action.status == "unknown"):
-                left.append(action)
-                continue
-            try:
-                after = self._end(action.seq, end or ActionEnd("unknown"), turn="settled after a crash")
+                end = _ask(resolver, action, seconds) if resolver else None
+                if end is None and (action.class_ == "idempotent" or action.status == "unknown"):
+                    after = action
+                else:
+                    after = self._end(action.seq, end or ActionEnd("unknown"), turn="settled after a crash")
             except ActionClosed:  # by an operator, while the resolver was asking
                 after = self.view.action(action.seq)
-            except InvalidInput as refused:  # no outcome that can be stored
-                failed.append((action, refused))
+            except (Fenced, LeaseHeld, Unavailable):  # nothing can be written any more, of whatever action
+                raise
+            except Exception as raised:  # noqa: BLE001 (a resolver is foreign code; the pass ends with ResolverFailed)
+                failed.append((action, raised))
                 after = action
             (left if after.open else closed).append(after)
         report = ReconcileReport(tuple(closed), tuple(left))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,12 +37,13 @@ from store.text import check_count, check_text, cut, quoted
 from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
 
 _RUN = "run-"
+_OWN_RUN = re.compile(_RUN + "[1-9][0-9]{0,17}")
 _OPENING_BYTES = 400  # of a turn whose whole content became an output
 
 
 def is_own_run(name: str) -> bool:
     """Whether a run's name is one that ``begin_run`` may give."""
-    return name.startswith(_RUN) and name.removeprefix(_RUN).isdigit()
+    return bool(_OWN_RUN.fullmatch(name))
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,7 @@ class Agent(ActionOperations):
         Raises:
             InvalidInput: an unknown field or a wrong value; nothing was written.
         """
-        return self._new_state(*checks.check_change(fields, add or {}))
+        return self._new_state(*checks.check_change(fields, {} if add is None else add))
 
     def milestone(self, name: str, progress: str | None = None) -> WorkingState:
         """Mark a durable point; it is a version of the working state, optionally with new progress."""
@@ -292,6 +294,8 @@ class Agent(ActionOperations):
 
     def end_run(self, run: str) -> None:
         """The run is over: a step of the same name in the next one is another step. Raises NotFound."""
+        if not isinstance(run, str) or not is_own_run(run):
+            raise NotFound(what="run", name=quoted(run))
         seq = int(run.removeprefix(_RUN))
 
         def attempt() -> tuple[list[Draft], list[Expect]]:

@@ -55,6 +55,7 @@ class Beginning(Writer):
         text = check_text("args", json_value("args", args), limit=BLOB_LIMIT)
         step = checks.check_name("step", step) if step else ""
         run = checks.check_run(run)
+        process = checks.check_command(command)
         kept: list[Action] = []
 
         def attempt() -> Drafts:
@@ -70,7 +71,7 @@ class Beginning(Writer):
                 epoch=self._keeper.epoch,
                 incarnation=self._keeper.incarnation,
                 started_at=self._now(),
-                command=command or {},
+                command=process,
             )
             drafts: list[Draft] = []
             # Named by its number in an output's ref or by a step, it must get just that number; else any will do.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ BRIEF_LIMIT = 4096
 NOTE_LIMIT = 4096
 ERROR_LIMIT = 64 * 1024
 REASON_LIMIT = 4096
+COMMAND_LIMIT = 64 * 1024
 _OF_ACTION = re.compile(r"act-[0-9]+-")
 
 
@@ -81,14 +83,14 @@ def check_state(values: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def check_change(
-    values: Mapping[str, Any], add: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+def check_change(values: Mapping[str, Any], add: object) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
     """What an update sets, and the items that it adds to lists.
 
     Raises:
         InvalidInput: as ``check_state``; or a field that is set and added to, or that is not a list.
     """
+    if not isinstance(add, Mapping):
+        raise InvalidInput(field="add", reason=f"must be lists by name, not {quoted(add)}")
     for name in add:
         if name not in STATE_LISTS:
             raise InvalidInput(field=quoted(name), reason="is not a list", hint="use " + ", ".join(STATE_LISTS))
@@ -147,6 +149,20 @@ def check_end(end: object) -> ActionEnd:
         check_text("error", end.error, limit=ERROR_LIMIT),
         check_text("resolution", end.resolution, limit=REASON_LIMIT),
     )
+
+
+def check_command(command: object) -> dict[str, Any]:
+    """What is kept of a command's process, as it will be read back."""
+    if command is None:
+        return {}
+    if not isinstance(command, Mapping):
+        raise InvalidInput(field="command", reason=f"must be an object, not {quoted(command)}")
+    text = check_text("command", json_value("command", dict(command)), limit=COMMAND_LIMIT)
+    try:
+        kept: dict[str, Any] = json.loads(text)
+    except RecursionError:
+        raise InvalidInput(field="command", reason="is nested too deeply for JSON") from None
+    return kept
 
 
 def check_milestone(name: object, progress: object) -> dict[str, Any]:

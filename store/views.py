@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from store.backend import Backend
 from store.clock import to_datetime
-from store.errors import BadRecord, NotFound
+from store.errors import BadRecord, InvalidInput, NotFound
 from store.records import (
     ACTION,
     ARCHIVED,
@@ -33,7 +33,7 @@ from store.records import (
     tokens_of,
 )
 from store.running import still_running
-from store.text import quoted
+from store.text import check_whole, quoted, shown_number
 
 if TYPE_CHECKING:
     from store.briefing_parts import BriefingParts
@@ -123,6 +123,8 @@ class View:
 
     def output(self, ref: str) -> Output:
         """An output with its content. Raises NotFound, BadRecord."""
+        if not isinstance(ref, str):
+            raise InvalidInput(field="ref", reason=f"must be text, not {quoted(ref)}")
         record = self.backend.newest(self.agent, OUTPUT, name=ref, at=self.at)
         if record is None:
             raise NotFound(what="output", name=quoted(ref))
@@ -143,9 +145,7 @@ class View:
 
     def action_record(self, seq: int) -> tuple[Action, Record]:
         """One action, and the record that holds its present state."""
-        record = self.backend.newest(self.agent, ACTION, seq=seq, at=self.at)
-        if record is None:
-            raise NotFound(what="action", name=str(seq))
+        record = self._number(ACTION, seq, "action")
         return self.read(record, Action.read), record
 
     def step_record(self, name: str) -> tuple[Action | None, dict[str, Any], int]:
@@ -271,10 +271,13 @@ class View:
     # -- one way to read each shape ---------------------------------------------------------
 
     def _numbered(self, kind: str, seq: int, read: Read[T], what: str) -> T:
-        record = self.backend.newest(self.agent, kind, seq=seq, at=self.at)
+        return self.read(self._number(kind, seq, what), read)
+
+    def _number(self, kind: str, seq: int, what: str) -> Record:
+        record = self.backend.newest(self.agent, kind, seq=check_whole(what, seq), at=self.at)
         if record is None:
-            raise NotFound(what=what, name=str(seq))
-        return self.read(record, read)
+            raise NotFound(what=what, name=shown_number(seq).replace(",", ""))
+        return record
 
     def _tail(self, kind: str, read: Read[T], limit: int | None, before: int | None = None) -> Iterator[T]:
         left = limit

@@ -16,13 +16,15 @@ from store.errors import (
     ActionClosed,
     ActionNotUnknown,
     InvalidInput,
+    LeaseLost,
     NotFound,
     ResolverFailed,
 )
 from store.keeper import Keeper
 from store.records import Action
 from tests.agent.conftest import adopted, again
-from tests.engine import AGENT
+from tests.agent.test_records import nested
+from tests.engine import AGENT, request
 
 
 def test_an_action_has_one_key_and_one_outcome(agent: Agent) -> None:
@@ -179,6 +181,9 @@ def test_reconciling_closes_by_what_the_resolver_says(client: Client, agent: Age
         "ok",
         ActionEnd("started"),
         ActionEnd("done", result=float("nan")),
+        ActionEnd("done", result=nested()),
+        ActionEnd("done", error=5),  # type: ignore[arg-type]
+        RecursionError(),
         7,
         object(),
     ],
@@ -195,6 +200,22 @@ def test_a_resolver_that_fails_leaves_its_action_and_settles_the_others(
     assert (failed.value.details["count"], failed.value.details["seq"]) == (1, 2)
     assert "\n" not in failed.value.message
     assert [(each.tool, each.status) for each in agent.pending_actions()] == [("broken", "unknown")]
+
+
+def test_a_pass_that_can_write_no_more_says_so(client: Client, agent: Agent) -> None:
+    """A lease that is lost meanwhile is no fault of the resolver: it comes out as it is, and nothing else is asked."""
+    agent = interrupted(client, agent, "first", "second")
+    asked: list[str] = []
+
+    def resolve(action: Action) -> str:
+        asked.append(action.tool)
+        client.backend.acquire(request(AGENT, breaking=True))
+        return "done"
+
+    with pytest.raises(LeaseLost):
+        agent.reconcile(resolve)
+    assert asked == ["first"]
+    assert [each.status for each in agent.pending_actions()] == ["unknown", "unknown"]
 
 
 def test_a_resolver_that_takes_too_long_is_given_up(client: Client, agent: Agent) -> None:
