@@ -19,7 +19,16 @@ from recall_cli.spawn import Child, Ended
 from recall_cli.streams import Kept
 from store import actions as rules
 from store.actions import ActionEnd
-from store.errors import Conflict, LeaseExpired, LeaseLost, NeedsSettling, RecallError, StillRunning
+from store.errors import (
+    ActionClosed,
+    Conflict,
+    LeaseExpired,
+    LeaseLost,
+    NeedsSettling,
+    NotLastAttempt,
+    RecallError,
+    StillRunning,
+)
 from store.records import Action
 from store.running import witness
 from store.text import quoted
@@ -162,8 +171,7 @@ def perform(agent: Agent, directory: str, token: str, call: Call, child: Child, 
         call.args,
         step=call.step or None,
         run=call.run or None,
-        # Asked before, by _clear_the_way, where there is a resolver.
-        retry_failed=call.retry_failed or bool(call.resolver),
+        retry_failed=call.retry_failed,
         command=witness(child.pid, lock),
     )
     if begun.status == "done":
@@ -219,10 +227,14 @@ def _clear_the_way(agent: Agent, call: Call) -> None:
                     raise
                 time.sleep(min(_POLL, max(0.0, deadline - time.monotonic())))
                 continue
-        break
-    asks = last.status == "unknown" or (last.status == "failed" and last.class_ == "external")
-    if asks and not call.retry_failed:
-        _resolve(agent, call, last)
+        asks = last.status == "unknown" or (last.status == "failed" and last.class_ == "external")
+        if not asks or call.retry_failed:
+            return
+        try:
+            _resolve(agent, call, last)
+            return
+        except (ActionClosed, NotLastAttempt):
+            continue  # somebody was faster: what the resolver said is not of the last attempt any more
 
 
 def _resolve(agent: Agent, call: Call, last: Action) -> None:
@@ -240,12 +252,8 @@ def _resolve(agent: Agent, call: Call, last: Action) -> None:
         return
     if last.open:
         agent.resolve_action(last.seq, found, by="resolver")
-    elif found.status == "done":
-        # It failed as far as its exit status told, yet it happened: a new attempt that is done at once.
-        again = agent.begin_action(
-            call.tool, call.class_, call.args, step=call.step, run=call.run or None, retry_failed=True
-        )
-        agent.end_action(again.seq, "done", found.result, resolution=found.resolution)
+    else:
+        agent.revise_step(last.seq, found, by="resolver")
 
 
 def close(agent: Agent, call: Call, action: Action, ended: Ended, out: Kept, err: Kept) -> Action:

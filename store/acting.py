@@ -10,11 +10,10 @@ from store import actions as rules
 from store import checks
 from store.actions import ActionEnd, ReconcileReport
 from store.beginning import Beginning
-from store.canonical import BLOB_LIMIT
-from store.errors import ActionClosed, ActionNotUnknown, InvalidInput, ResolverFailed
+from store.errors import ActionClosed, ActionNotUnknown, Fenced, LeaseHeld, ResolverFailed, Unavailable
 from store.records import ACTION, NEXT, TURN, Action, Draft, Expect
 from store.running import forget, still_running
-from store.text import check_count, check_text, json_value, quoted
+from store.text import check_count, check_seconds, check_text, quoted
 from store.writer import Drafts
 
 T = TypeVar("T")
@@ -60,7 +59,7 @@ class ActionOperations(Beginning):
             ActionNotUnknown: it may be running, and ``force`` was not given.
             ActionClosed: it has an outcome already.
         """
-        check_text("reason", end.resolution, limit=checks.REASON_LIMIT, empty=False)
+        check_text("reason", checks.check_end(end).resolution, limit=checks.REASON_LIMIT, empty=False)
         by = check_text("by", by, limit=checks.NAME_LIMIT * 2, empty=False)
         return self._end(seq, end, by=by, turn=f"settled by {by}", running=force)
 
@@ -80,21 +79,20 @@ class ActionOperations(Beginning):
             running: whether it may be one that the live lease is running.
         """
         seq = check_count("seq", seq, least=1, most=2**53)
-        result = check_text("result", json_value("result", end.result), limit=BLOB_LIMIT)
-        error = check_text("error", end.error, limit=checks.ERROR_LIMIT)
-        resolution = check_text("resolution", end.resolution, limit=checks.REASON_LIMIT)
+        end = checks.check_end(end)
+        process = checks.check_command(command)
 
         def attempt() -> Drafts:
             action, record = self.view.action_record(seq)
             if not running:
                 self._check_not_running(action)
-            kept, ref, drafts = self._place_text(result, f"act-{seq}-result", action.tool)
-            now = ActionEnd(end.status, kept, error, resolution)
-            shut = replace(rules.closed(action, now, at=self._now(), by=by), result_ref=ref)
-            shut = replace(shut, command={**action.command, **command}) if command else shut
+            kept, ref, (drafts, free) = self._place_text(end.result, f"act-{seq}-result", action.tool)
+            shut = rules.closed(action, replace(end, result=kept), at=self._now(), by=by)
+            shut = replace(shut, result_ref=ref)
+            shut = replace(shut, command={**action.command, **process})
             if turn and not shut.open:
                 drafts.append(Draft(TURN, rules.as_turn(shut, turn).body(), seq=NEXT))
-            return [*drafts, Draft(ACTION, shut.body(), seq=seq)], [Expect(ACTION, record.lsn, seq=seq)]
+            return [*drafts, Draft(ACTION, shut.body(), seq=seq)], [*free, Expect(ACTION, record.lsn, seq=seq)]
 
         return self._read_action(self._append(attempt)[-1])
 
@@ -127,7 +125,7 @@ class ActionOperations(Beginning):
         An action whose command is still running stays as it is.
         """
         settled: list[Action] = []
-        for batch in _batches(self.view.pending(), _SETTLE_BATCH):
+        for batch in _batches(self.view.to_settle(), _SETTLE_BATCH):
             settled += self._settle([each.seq for each in batch if not self._may_run(each)])
         return settled
 
@@ -181,6 +179,7 @@ class ActionOperations(Beginning):
             ResolverFailed: it raised or took too long; those actions stay as they
                 were, the others are settled, and ``partial`` is the report.
         """
+        seconds = None if timeout is None else check_seconds("timeout", timeout)
         closed: list[Action] = []
         left: list[Action] = []
         failed: list[tuple[Action, Exception]] = []
@@ -188,20 +187,17 @@ class ActionOperations(Beginning):
             if self._may_run(action):
                 continue
             try:
-                end = _ask(resolver, action, timeout) if resolver else None
-            except Exception as raised:  # noqa: BLE001 (a resolver is foreign code; the pass ends with ResolverFailed)
-                failed.append((action, raised))
-                left.append(action)
-                continue
-            if end is None and (action.class_ == "idempotent" or action.status == "unknown"):
-                left.append(action)
-                continue
-            try:
-                after = self._end(action.seq, end or ActionEnd("unknown"), turn="settled after a crash")
+                end = _ask(resolver, action, seconds) if resolver else None
+                if end is None and (action.class_ == "idempotent" or action.status == "unknown"):
+                    after = action
+                else:
+                    after = self._end(action.seq, end or ActionEnd("unknown"), turn="settled after a crash")
             except ActionClosed:  # by an operator, while the resolver was asking
                 after = self.view.action(action.seq)
-            except InvalidInput as refused:  # no outcome that can be stored
-                failed.append((action, refused))
+            except (Fenced, LeaseHeld, Unavailable):  # nothing can be written any more, of whatever action
+                raise
+            except Exception as raised:  # noqa: BLE001 (a resolver is foreign code; the pass ends with ResolverFailed)
+                failed.append((action, raised))
                 after = action
             (left if after.open else closed).append(after)
         report = ReconcileReport(tuple(closed), tuple(left))

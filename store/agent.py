@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any
@@ -37,12 +38,13 @@ from store.value import value
 from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
 
 _RUN = "run-"
+_OWN_RUN = re.compile(_RUN + "[1-9][0-9]{0,17}")
 _OPENING_BYTES = 400  # of a turn whose whole content became an output
 
 
 def is_own_run(name: str) -> bool:
     """Whether a run's name is one that ``begin_run`` may give."""
-    return name.startswith(_RUN) and name.removeprefix(_RUN).isdigit()
+    return bool(_OWN_RUN.fullmatch(name))
 
 
 @value
@@ -234,7 +236,7 @@ class Agent(ActionOperations):
         Raises:
             InvalidInput: an unknown field or a wrong value; nothing was written.
         """
-        return self._new_state(*checks.check_change(fields, add or {}))
+        return self._new_state(*checks.check_change(fields, {} if add is None else add))
 
     def milestone(self, name: str, progress: str | None = None) -> WorkingState:
         """Mark a durable point; it is a version of the working state, optionally with new progress."""
@@ -293,6 +295,8 @@ class Agent(ActionOperations):
 
     def end_run(self, run: str) -> None:
         """The run is over: a step of the same name in the next one is another step. Raises NotFound."""
+        if not isinstance(run, str) or not is_own_run(run):
+            raise NotFound(what="run", name=quoted(run))
         seq = int(run.removeprefix(_RUN))
 
         def attempt() -> tuple[list[Draft], list[Expect]]:
@@ -332,7 +336,7 @@ class Agent(ActionOperations):
 
         def attempt() -> tuple[list[Draft], list[Expect]]:
             seq = self._backend.counters(self.id).turns + 1
-            ref, free = self._free_ref(seq)
+            ref, free = self._free_ref(lambda number: f"out-{seq}-{number}")
             turn = Turn(0, **{**given, "content": _opening(content, ref)}, output_ref=ref)
             output = Output(ref, content, tool=given["name"], summary=cut(content, SUMMARY_BYTES))
             drafts = [Draft(OUTPUT, output.body(), name=ref), Draft(TURN, turn.body(), seq=seq)]
@@ -358,7 +362,8 @@ class Agent(ActionOperations):
         """Keep a text whole (at most 64 MiB) under a ref.
 
         Args:
-            ref: the name to fetch it by; ``out-<next turn>-<n>`` unless given.
+            ref: the name to fetch it by; ``out-<next turn>-<n>`` unless given. Those that
+                begin like ``act-7-`` are kept for what actions are given and return.
             replace: whether an output of that ref may be replaced (the log keeps both).
 
         Raises:
@@ -370,7 +375,8 @@ class Agent(ActionOperations):
         def attempt() -> tuple[list[Draft], list[Expect]]:
             name, expected = given, []
             if not given:
-                name, free = self._free_ref(self._backend.counters(self.id).turns + 1)
+                turn = self._backend.counters(self.id).turns + 1
+                name, free = self._free_ref(lambda number: f"out-{turn}-{number}")
                 expected = [free]
             elif not replace:
                 if self._backend.newest(self.id, OUTPUT, name=given) is not None:
@@ -383,12 +389,6 @@ class Agent(ActionOperations):
     def fetch_output(self, ref: str) -> Output:
         """An output with its content. Raises NotFound."""
         return self.view.output(ref)
-
-    def _free_ref(self, turn: int) -> tuple[str, Expect]:
-        number = 1
-        while self._backend.newest(self.id, OUTPUT, name=f"out-{turn}-{number}") is not None:
-            number += 1
-        return f"out-{turn}-{number}", Expect(OUTPUT, 0, name=f"out-{turn}-{number}")
 
     # -- pointers ----------------------------------------------------------------------------
 

@@ -158,6 +158,13 @@ class Backend(Protocol):
         """
         ...
 
+    def to_settle(self, agent: str, *, limit: int, after: int = 0) -> list[Record]:
+        """The agent's open actions that a new incarnation settles, by rising seq, above ``after``.
+
+        18a. Those that it has nothing to do about cost nothing.
+        """
+        ...
+
     def in_force_newest(
         self, agent: str, kind: str, *, limit: int, before: int | None = None, at: int | None = None
     ) -> tuple[list[Record], int]:

@@ -10,8 +10,8 @@ from store import actions as rules
 from store import checks
 from store.actions import ActionEnd
 from store.canonical import BLOB_LIMIT
-from store.errors import InvalidInput, Stale, StillRunning
-from store.records import ACTION, NEXT, STEP, TOOL, Action, Draft, Expect, Record
+from store.errors import InvalidInput, NotLastAttempt, Stale, StillRunning
+from store.records import ACTION, NEXT, STEP, TOOL, TURN, Action, Draft, Expect, Record
 from store.running import still_running
 from store.text import check_text, json_value, quoted
 from store.writer import Drafts, Writer
@@ -55,6 +55,7 @@ class Beginning(Writer):
         text = check_text("args", json_value("args", args), limit=BLOB_LIMIT)
         step = checks.check_name("step", step) if step else ""
         run = checks.check_run(run)
+        process = checks.check_command(command)
         kept: list[Action] = []
 
         def attempt() -> Drafts:
@@ -70,7 +71,7 @@ class Beginning(Writer):
                 epoch=self._keeper.epoch,
                 incarnation=self._keeper.incarnation,
                 started_at=self._now(),
-                command=command or {},
+                command=process,
             )
             drafts: list[Draft] = []
             # Named by its number in an output's ref or by a step, it must get just that number; else any will do.
@@ -93,8 +94,9 @@ class Beginning(Writer):
                         drafts += self._abandoning(last, expected)
                     action = replace(action, key=last.key if class_ == "idempotent" else action.key, retry_of=last.seq)
                 drafts.append(Draft(STEP, {"action": action.seq, "args": rules.args_digest(text)}, name=step_name))
-            kept_args, ref, spilled = self._place_text(text, f"act-{action.seq}-args", tool)
+            kept_args, ref, (spilled, free) = self._place_text(text, f"act-{action.seq}-args", tool)
             action = replace(action, args=kept_args, args_ref=ref)
+            expected += free
             drafts += [*spilled, Draft(ACTION, action.body(), seq=action.seq if numbered else NEXT)]
             return drafts, expected
 
@@ -161,12 +163,9 @@ class Beginning(Writer):
 
         Raises:
             InvalidInput: it is still open.
+            NotLastAttempt: it was attempted again already.
         """
-        old = self.view.action(seq)
-        if old.open:
-            raise InvalidInput(field="action", reason=f"{seq} is still {old.status}", hint="settle it first")
-
-        return self._new_attempt(old, "started", resolution="", by="")
+        return self._new_attempt(seq)
 
     def permit_retry(self, seq: int, *, by: str, reason: str) -> Action:
         """Let a step that was closed be attempted again by whoever begins it next.
@@ -175,50 +174,78 @@ class Beginning(Writer):
         who allowed the next one, and why.
 
         Raises:
-            InvalidInput: it is open, or no step's last attempt.
+            InvalidInput: it is open, or no step.
+            NotLastAttempt: the step was attempted again already.
         """
-        old = self.view.action(seq)
-        last = self.last_of_step(old.step, old.run) if old.step else None
-        if old.open or last is None or last.seq != seq:
-            raise InvalidInput(
-                field="action",
-                reason=f"{seq} is {f'still {old.status}' if old.open else 'not the last attempt of a step'}",
-                hint="settle it first" if old.open else "only a step is attempted again by its name",
-            )
         reason = check_text("reason", reason, limit=checks.REASON_LIMIT, empty=False)
-        return self._new_attempt(old, "abandoned", resolution=f"allowed to be attempted again: {reason}", by=by)
+        return self.revise_step(
+            seq, ActionEnd("abandoned", resolution=f"allowed to be attempted again: {reason}"), by=by
+        )
 
-    def _new_attempt(self, old: Action, status: str, *, resolution: str, by: str) -> Action:
+    def revise_step(self, seq: int, end: ActionEnd, *, by: str) -> Action:
+        """Say what became of a closed step after all: a new attempt, closed with that outcome at once.
+
+        ``done``: it happened, so the step replays from now on, and the model
+        reads it as a ``tool`` turn. ``abandoned``: it did not, so whoever
+        begins the step next runs it.
+
+        Raises:
+            InvalidInput, NotLastAttempt: as ``permit_retry``.
+        """
+        by = check_text("by", by, limit=checks.NAME_LIMIT * 2, empty=False)
+        return self._new_attempt(seq, checks.check_end(end), by=by)
+
+    def _new_attempt(self, seq: int, end: ActionEnd | None = None, *, by: str = "") -> Action:
+        """An attempt after the last one: to be run now, or with ``end`` closed in the same append."""
+
         def attempt() -> Drafts:
-            now = self._now()
+            old, record = self.view.action_record(seq)
             action = replace(
                 old,
                 seq=self._backend.counters(self.id).actions + 1,
                 key=old.key if old.class_ == "idempotent" else self._backend.random.hex(32),
-                status=status,
-                result="",
-                result_ref="",
-                error="",
-                resolution=resolution,
-                by=by,
-                ended_at="" if status == "started" else now,
+                status="started",
+                **dict.fromkeys(("result", "result_ref", "error", "resolution", "by", "ended_at"), ""),
                 notes=(),
                 command={},
                 retry_of=old.seq,
+                retried_as=0,
                 epoch=self._keeper.epoch,
                 incarnation=self._keeper.incarnation,
-                started_at=now,
+                started_at=self._now(),
             )
-            drafts, expected = [Draft(ACTION, action.body(), seq=action.seq)], [Expect(ACTION, 0, seq=action.seq)]
-            if old.step:
-                name = f"{old.run}/{old.step}"
-                record = self._backend.newest(self.id, STEP, name=name)
-                if record is not None:
-                    drafts.append(Draft(STEP, {**record.fields(), "action": action.seq}, name=name))
-                    expected.append(Expect(STEP, record.lsn, name=name))
-            return drafts, expected
+            drafts, expected = self._succeeding(old, action.seq, named=end is not None)
+            expected += [Expect(ACTION, record.lsn, seq=seq), Expect(ACTION, 0, seq=action.seq)]
+            if end is not None:
+                kept, ref, (spilled, free) = self._place_text(end.result, f"act-{action.seq}-result", action.tool)
+                shut = rules.closed(action, replace(end, result=kept), at=action.started_at, by=by)
+                action = replace(shut, result_ref=ref)
+                drafts, expected = drafts + spilled, expected + free
+            if action.status == "done":
+                drafts.append(Draft(TURN, rules.as_turn(action, f"settled by {by}").body(), seq=NEXT))
+            return [*drafts, Draft(ACTION, action.body(), seq=action.seq)], expected
 
-        return self._read_action(self._append(attempt)[0])
+        return self._read_action(self._append(attempt)[-1])
+
+    def _succeeding(self, old: Action, seq: int, *, named: bool) -> Drafts:
+        """What makes ``seq`` the one attempt that follows ``old``, and what that rests on."""
+        if old.open:
+            raise InvalidInput(field="action", reason=f"{old.seq} is still {old.status}", hint="settle it first")
+        if named and not old.step:
+            hint = "only a step is attempted again by its name"
+            raise InvalidInput(field="action", reason=f"{old.seq} is no attempt of a step", hint=hint)
+        drafts = [Draft(ACTION, replace(old, retried_as=seq).body(), seq=old.seq)]
+        expected: list[Expect] = []
+        newer = old.retried_as
+        if old.step:
+            name = f"{old.run}/{old.step}"
+            last, body, lsn = self.view.step_record(name)
+            newer = newer if last is None or last.seq == old.seq else last.seq
+            drafts.append(Draft(STEP, {**body, "action": seq}, name=name))
+            expected.append(Expect(STEP, lsn, name=name))
+        if newer:
+            raise NotLastAttempt(seq=old.seq, last=newer)
+        return drafts, expected
 
     def _read_action(self, record: Record) -> Action:
         return self.view.read(record, Action.read)

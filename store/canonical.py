@@ -19,6 +19,8 @@ from store.errors import InvalidInput
 
 LINE_LIMIT = 32 * 1024  # bytes of one line
 INLINE_LIMIT = 16 * 1024  # bytes of one body in its line; fields over it go to blobs
+SMALL_LIMIT = 4 * 1024  # bytes; a field that has no more goes to a blob only where its line has no room at all
+_ROOM = LINE_LIMIT - 2 * 1024  # of a line, beside agent, key and the other fields around the body
 BLOB_LIMIT = 64 * 1024 * 1024  # bytes of one blob
 
 _DOMAIN = b"recall/1\x00"
@@ -76,6 +78,9 @@ def blob_name(epoch: int, data: bytes) -> str:
 def spill(body: dict[str, Any], epoch: int) -> tuple[str, dict[str, bytes]]:
     """A body's text, its largest fields moved to blobs until it fits a line.
 
+    Small ones stay as long as there is room, whatever their quoting makes of
+    them, and ``content`` leaves first: listings read the others without the blobs.
+
     A moved field leaves its place; the body's ``blobs`` says
     ``{field: [name, bytes, "text" or "json"]}`` instead.
 
@@ -90,9 +95,12 @@ def spill(body: dict[str, Any], epoch: int) -> tuple[str, dict[str, bytes]]:
         return text, {}
     small, blobs, moved = dict(body), dict[str, bytes](), dict[str, list[Any]]()
     sizes = {name: _size_in_line(_encode(value)) for name, value in body.items()}
-    for name in sorted(sizes, key=lambda each: (-sizes[each], each)):
-        value = small.pop(name)
-        data = (value if isinstance(value, str) else _encode(value)).encode()
+    contents = {name: (each if isinstance(each, str) else _encode(each)).encode() for name, each in body.items()}
+    stays = {name: len(data) <= SMALL_LIMIT for name, data in contents.items()}
+    for name in sorted(sizes, key=lambda each: (stays[each], each != "content", -sizes[each], each)):
+        if stays[name] and _size_in_line(text) <= _ROOM:
+            break
+        value, data = small.pop(name), contents[name]
         if len(data) > BLOB_LIMIT:
             raise InvalidInput(
                 field=name,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from store.actions import ActionEnd
 from store.canonical import BLOB_LIMIT
 from store.errors import InvalidInput
 from store.records import CLASSES, POINTER_TYPES, ROLES, STATE_FIELDS, STATE_LISTS
-from store.text import check_count, check_text, quoted
+from store.text import check_count, check_text, json_value, quoted
 
 STATE_LIMIT = 256 * 1024  # bytes of one working state: it is read at every resume
 LIST_LIMIT = 1000  # items of one list in it
@@ -17,6 +20,8 @@ BRIEF_LIMIT = 4096
 NOTE_LIMIT = 4096
 ERROR_LIMIT = 64 * 1024
 REASON_LIMIT = 4096
+COMMAND_LIMIT = 64 * 1024
+_OF_ACTION = re.compile(r"act-[0-9]+-")
 
 
 def check_name(field: str, value: object, *, spaces: bool = False, limit: int = NAME_LIMIT) -> str:
@@ -78,14 +83,14 @@ def check_state(values: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def check_change(
-    values: Mapping[str, Any], add: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+def check_change(values: Mapping[str, Any], add: object) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
     """What an update sets, and the items that it adds to lists.
 
     Raises:
         InvalidInput: as ``check_state``; or a field that is set and added to, or that is not a list.
     """
+    if not isinstance(add, Mapping):
+        raise InvalidInput(field="add", reason=f"must be lists by name, not {quoted(add)}")
     for name in add:
         if name not in STATE_LISTS:
             raise InvalidInput(field=quoted(name), reason="is not a list", hint="use " + ", ".join(STATE_LISTS))
@@ -122,8 +127,42 @@ def check_output(content: object, tool: object, summary: object, ref: object) ->
         check_text("content", content, limit=BLOB_LIMIT),
         check_name("tool", tool, spaces=True) if tool else "",
         check_text("summary", summary or "", limit=NOTE_LIMIT),
-        check_name("ref", ref) if ref else "",
+        _check_ref(ref) if ref else "",
     )
+
+
+def _check_ref(ref: object) -> str:
+    """A ref that a caller may choose: an output of an action is evidence, and nobody's to replace."""
+    name = check_name("ref", ref)
+    if _OF_ACTION.match(name):
+        raise InvalidInput(field="ref", reason=f"{quoted(name)} is of the form that actions keep their texts under")
+    return name
+
+
+def check_end(end: object) -> ActionEnd:
+    """An action's outcome, its result as text; its status is checked where the action is known."""
+    if not isinstance(end, ActionEnd):
+        raise InvalidInput(field="end", reason=f"must be an ActionEnd, not {quoted(end)}")
+    return ActionEnd(
+        end.status,
+        check_text("result", json_value("result", end.result), limit=BLOB_LIMIT),
+        check_text("error", end.error, limit=ERROR_LIMIT),
+        check_text("resolution", end.resolution, limit=REASON_LIMIT),
+    )
+
+
+def check_command(command: object) -> dict[str, Any]:
+    """What is kept of a command's process, as it will be read back."""
+    if command is None:
+        return {}
+    if not isinstance(command, Mapping):
+        raise InvalidInput(field="command", reason=f"must be an object, not {quoted(command)}")
+    text = check_text("command", json_value("command", dict(command)), limit=COMMAND_LIMIT)
+    try:
+        kept: dict[str, Any] = json.loads(text)
+    except RecursionError:
+        raise InvalidInput(field="command", reason="is nested too deeply for JSON") from None
+    return kept
 
 
 def check_milestone(name: object, progress: object) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from store.errors import BadRecord, InvalidInput, LeaseHeld, RecallError
 from store.keeper import Event, Keeper, patiently
 from store.lease import DEFAULT_TTL_MS, check_ttl
 from store.place import store_directory
-from store.text import check_agent, check_text
+from store.text import check_agent, check_seconds, check_text, quoted
 from store.writer import OUTPUT_THRESHOLD
 
 
@@ -44,12 +44,12 @@ class Client:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        directory = store_directory() if local_dir is None else local_dir
+        directory = store_directory() if local_dir is None else _check_directory(local_dir)
         self.backend = SqliteBackend(
             directory,
             clock=clock,
             random=random,
-            lock_timeout=lock_timeout,
+            lock_timeout=check_seconds("lock_timeout", lock_timeout),
             on_bad_record=on_bad_record or _log_bad_record,
         )
         self._resumed: set[Agent] = set()
@@ -82,15 +82,16 @@ class Client:
             output_threshold: tokens above which texts become outputs, 2,000
                 unless given; negative: never.
             defer_lease: read now, take the lease later with ``acquire``.
-            wait: seconds to wait for another holder to finish.
+            wait: seconds to wait for another holder to finish; infinity: for as long as it takes.
             on_lease: told ``acquired``, ``again`` (it lapsed and was taken
                 again under a new epoch) or ``lost``, with the epoch; may be
-                called from the renewing thread.
+                called from the renewing thread. What it raises is logged, and changes nothing.
 
         Raises:
             LeaseHeld: another process acts for the agent, and did so for ``wait`` seconds.
         """
         check_agent(agent_id)
+        wait = check_seconds("wait", wait)
         keeper = Keeper(
             self.backend,
             agent_id,
@@ -140,6 +141,17 @@ def take(agent: Agent, wait: float) -> Acquired:
 def check_holder(holder: str | None) -> str:
     """A holder's name, or "" for the default. Raises InvalidInput."""
     return check_text("holder", holder, limit=200, empty=False) if holder is not None else ""
+
+
+def _check_directory(path: object) -> str:
+    """A directory's path as text, or InvalidInput."""
+    if isinstance(path, os.PathLike):
+        path = os.fspath(path)
+    if not isinstance(path, str):
+        raise InvalidInput(field="local_dir", reason=f"must be a path, not {quoted(path)}")
+    if not path or "\0" in path:
+        raise InvalidInput(field="local_dir", reason="must not have a NUL" if path else "must not be empty")
+    return path
 
 
 def _check_threshold(value: object) -> int:

@@ -152,6 +152,14 @@ class ActionNotUnknown(Conflict):
     hint_template = "if you know that it is not, add --force"
 
 
+class NotLastAttempt(Conflict):
+    """Only the last attempt can be followed by another: two that are open at once could both be run."""
+
+    code = "not_last_attempt"
+    template = "action {seq} was attempted again already: the last attempt is action {last}"
+    hint_template = "look at that one: recall actions show {last}"
+
+
 class StepMismatch(Conflict):
     """A step name is bound to one call; this is another one."""
 

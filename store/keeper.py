@@ -32,7 +32,7 @@ class Keeper:
         ttl_ms: milliseconds that the lease lasts without a renewal.
         process: whose death frees the lease; this process unless given.
         background: renew in a thread at each third of the ttl.
-        on_event: told of every new epoch and of the loss.
+        on_event: told of every new epoch and of the loss; what it raises is logged, and changes nothing.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Keeper:
             self._fence, self._lost, self._acquired = acquired.lease.fence, None, True
             if self._background:
                 self.renew_in_background(self._ttl_ms)
-        self._on_event("acquired", acquired.lease.epoch)
+        self._tell("acquired", acquired.lease.epoch)
         return acquired
 
     def write(self, work: Callable[[Fence, bool], T]) -> T:
@@ -168,8 +168,17 @@ class Keeper:
                 self._lose(problem, lapsed)
                 raise
             self._fence = acquired.lease.fence
-        self._on_event("again", acquired.lease.epoch)
+        self._tell("again", acquired.lease.epoch)
         return acquired.lease.fence
+
+    def _tell(self, event: Event, epoch: int) -> None:
+        """Tell the caller; a callback that fails must not end the renewing, or the write that noticed."""
+        try:
+            self._on_event(event, epoch)
+        except Exception:
+            import logging
+
+            logging.getLogger("recall").exception("on_lease failed at %r of epoch %d", event, epoch)
 
     def _lose(self, problem: LeaseLost, fence: Fence) -> None:
         with self._lock:
@@ -178,7 +187,7 @@ class Keeper:
             first, self._lost = self._lost is None, problem
         self._stop.set()
         if first:
-            self._on_event("lost", problem.details["epoch"])
+            self._tell("lost", problem.details["epoch"])
 
     def release(self) -> bool:
         """Give the lease back; False if it was no longer ours."""

@@ -8,6 +8,7 @@ Kleppmann's, "How to do distributed locking", 2016).
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from store.clock import Instant
@@ -18,6 +19,8 @@ from store.value import value
 DEFAULT_TTL_MS = 60_000
 SHELL_TTL_MS = 3_600_000  # of an exported lease: a shell renews only when it writes
 LEAST_TTL_MS, MOST_TTL_MS = 1_000, 86_400_000
+
+_EPOCH = re.compile(r"[0-9]{1,18}")
 
 State = Literal["held", "released"]
 Reason = Literal["first", "released", "expired", "dead", "again", "broken"]
@@ -47,7 +50,7 @@ class Fence:
             TokenMismatch: it is not a token, or of another store.
         """
         parts = token.split(":")
-        if len(parts) != 4 or not parts[2].isascii() or not parts[2].isdigit():
+        if len(parts) != 4 or not _EPOCH.fullmatch(parts[2]):
             raise TokenMismatch(what="form", reason="it is not store:lineage:epoch:incarnation")
         if parts[0] != store_id:
             raise TokenMismatch(what="store", reason=f"this one is {store_id}")

@@ -20,7 +20,7 @@ class Sealed:
 
     record: Record
     blobs: dict[str, bytes]
-    open: bool
+    open: int
 
 
 def seal(

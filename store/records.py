@@ -113,13 +113,23 @@ def in_seconds(at: str) -> str:
     return at[:19] + "Z" if len(at) > 20 else at
 
 
-def in_force(kind: str, body: Mapping[str, Any]) -> bool:
-    """Whether a key with this newest body still counts: the ``open`` of the projection."""
+IN_FORCE, TO_SETTLE = 1, 2
+
+
+def in_force(kind: str, body: Mapping[str, Any]) -> int:
+    """Whether a key with this newest body still counts: the ``open`` of the projection.
+
+    Returns:
+        0: not; IN_FORCE; or TO_SETTLE: it is an open action too, and the next
+        incarnation has to settle it (``store.actions.after_takeover``).
+    """
     if kind == ACTION:
-        return body.get("status") in OPEN_STATUSES
+        if body.get("status") == "started" and body.get("class") in ("pure", "external"):
+            return TO_SETTLE
+        return int(body.get("status") in OPEN_STATUSES)
     if kind == RUN:
-        return body.get("status") == "started"
-    return kind == OUTPUT or (kind == POINTER and not body.get("removed"))
+        return int(body.get("status") == "started")
+    return int(kind == OUTPUT or (kind == POINTER and not body.get("removed")))
 
 
 def compact(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -331,6 +341,7 @@ class Action:
         by: who settled it by hand.
         step, run: the step's name and its run, or "".
         retry_of: the seq of the action that this one is a new attempt of, or 0.
+        retried_as: the seq of the attempt that somebody made of it after its close, or 0.
         epoch, incarnation: under which it was last started; its owner.
         started_at, ended_at: RFC 3339, UTC, in seconds.
         notes: amendments after the close, oldest first.
@@ -352,6 +363,7 @@ class Action:
     step: str = ""
     run: str = ""
     retry_of: int = 0
+    retried_as: int = 0
     epoch: int = 0
     incarnation: str = ""
     started_at: str = ""
@@ -379,6 +391,7 @@ class Action:
             command=command,
             class_=take.text("class"),
             retry_of=take.number("retry_of"),
+            retried_as=take.number("retried_as"),
             epoch=take.number("epoch"),
             notes=take.texts("notes"),
             **{name: take.text(name) for name in _ACTION_TEXTS},

@@ -23,6 +23,8 @@ _ACTIVE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
     "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
+_FOREVER = 1e9  # seconds
+
 _LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
@@ -76,16 +78,39 @@ def check_agent(value: object) -> str:
 
 def check_count(field: str, value: object, *, least: int, most: int) -> int:
     """A whole number within bounds, or InvalidInput."""
+    number = check_whole(field, value)
+    if not least <= number <= most:
+        raise InvalidInput(field=field, reason=f"must be from {least:,} to {most:,}, not {shown_number(number)}")
+    return number
+
+
+def check_whole(field: str, value: object) -> int:
+    """A whole number of any size, or InvalidInput."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidInput(field=field, reason=f"must be a whole number, not {quoted(value)}")
-    if not least <= value <= most:
-        raise InvalidInput(field=field, reason=f"must be from {least:,} to {most:,}, not {value:,}")
     return value
+
+
+def check_seconds(field: str, value: object) -> float:
+    """A length of time that can be waited for, at most some thirty years (which stand for ever), or InvalidInput."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidInput(field=field, reason=f"must be a number of seconds, not {quoted(value)}")
+    if not value >= 0:  # NaN too
+        raise InvalidInput(field=field, reason=f"must be 0 or more seconds, not {quoted(value)}")
+    return float(min(value, _FOREVER))
+
+
+def shown_number(value: int) -> str:
+    """A whole number in a message, also one with more digits than Python is willing to print."""
+    return f"{value:,}" if abs(value) < 10**40 else f"about {'-' if value < 0 else ''}10^{value.bit_length() * 3 // 10}"
 
 
 def quoted(value: object, most: int = 80) -> str:
     """A foreign value inside a message: one line, harmless, not long."""
-    text = neutral_line(str(value))
+    try:
+        text = neutral_line(str(value))
+    except Exception:  # noqa: BLE001 (foreign code, or a number too long to print; a refusal must not fail over it)
+        text = f"({type(value).__name__} that cannot be shown)"
     return "'" + (text if len(text) <= most else cut(text, most) + "…") + "'"
 
 
@@ -181,7 +206,7 @@ def json_value(field: str, value: Any) -> str:
     """Arguments or results as text: a string as it is, anything else as compact JSON.
 
     Raises:
-        InvalidInput: NaN, infinity, a lone surrogate, or not JSON at all.
+        InvalidInput: NaN, infinity, nested too deeply, or not JSON at all.
     """
     if isinstance(value, str):
         return value
@@ -192,6 +217,9 @@ def json_value(field: str, value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        raise InvalidInput(field=field, reason="has NaN, infinity or a cycle, which JSON cannot carry") from None
+        what = "has NaN, infinity, a cycle or a number of thousands of digits, which JSON cannot carry"
+        raise InvalidInput(field=field, reason=what) from None
+    except RecursionError:
+        raise InvalidInput(field=field, reason="is nested too deeply for JSON", hint="store it as text") from None
     except TypeError as problem:
         raise InvalidInput(field=field, reason=f"is not JSON: {problem}") from None

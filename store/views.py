@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from store.backend import Backend
 from store.clock import to_datetime
-from store.errors import BadRecord, NotFound
+from store.errors import BadRecord, InvalidInput, NotFound
 from store.records import (
     ACTION,
     ARCHIVED,
@@ -33,7 +33,7 @@ from store.records import (
     tokens_of,
 )
 from store.running import still_running
-from store.text import quoted
+from store.text import check_whole, quoted, shown_number
 
 if TYPE_CHECKING:
     from store.briefing_parts import BriefingParts
@@ -123,6 +123,8 @@ class View:
 
     def output(self, ref: str) -> Output:
         """An output with its content. Raises NotFound, BadRecord."""
+        if not isinstance(ref, str):
+            raise InvalidInput(field="ref", reason=f"must be text, not {quoted(ref)}")
         record = self.backend.newest(self.agent, OUTPUT, name=ref, at=self.at)
         if record is None:
             hint = f"list them with: recall outputs list {self.agent}"
@@ -144,9 +146,7 @@ class View:
 
     def action_record(self, seq: int) -> tuple[Action, Record]:
         """One action, and the record that holds its present state."""
-        record = self.backend.newest(self.agent, ACTION, seq=seq, at=self.at)
-        if record is None:
-            raise self._missing("action", seq)
+        record = self._number(ACTION, seq, "action")
         return self.read(record, Action.read), record
 
     def step_record(self, name: str) -> tuple[Action | None, dict[str, Any], int]:
@@ -176,10 +176,21 @@ class View:
 
     def pending(self, limit: int | None = None) -> Iterator[Action]:
         """Open actions, oldest first."""
+
+        def page(after: int, size: int) -> list[Record]:
+            return self.backend.in_force(self.agent, ACTION, limit=size, after=(self.agent, after), at=self.at)
+
+        return self._rising(page, limit)
+
+    def to_settle(self) -> Iterator[Action]:
+        """Those of the present open actions that a new incarnation has to settle, oldest first."""
+        return self._rising(lambda after, size: self.backend.to_settle(self.agent, limit=size, after=after), None)
+
+    def _rising(self, page_of: Callable[[int, int], list[Record]], limit: int | None) -> Iterator[Action]:
         after, left = 0, limit
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
-            page = self.backend.in_force(self.agent, ACTION, limit=size, after=(self.agent, after), at=self.at)
+            page = page_of(after, size)
             yield from self.each(page, Action.read)
             if len(page) < size:
                 return
@@ -261,14 +272,20 @@ class View:
     # -- one way to read each shape ---------------------------------------------------------
 
     def _numbered(self, kind: str, seq: int, read: Read[T], what: str) -> T:
-        record = self.backend.newest(self.agent, kind, seq=seq, at=self.at)
+        return self.read(self._number(kind, seq, what), read)
+
+    def _number(self, kind: str, seq: int, what: str) -> Record:
+        record = self.backend.newest(self.agent, kind, seq=check_whole(what, seq), at=self.at)
         if record is None:
             raise self._missing(what, seq)
-        return self.read(record, read)
+        return record
 
     def _missing(self, what: str, seq: int) -> NotFound:
+        number = shown_number(seq).replace(",", "")
         listed = {"action": "actions list", "turn": "turns list", "version": "state history"}[what]
-        return NotFound(what=what, name=f"{seq} of {self.agent}", hint=f"list them with: recall {listed} {self.agent}")
+        return NotFound(
+            what=what, name=f"{number} of {self.agent}", hint=f"list them with: recall {listed} {self.agent}"
+        )
 
     def _tail(self, kind: str, read: Read[T], limit: int | None, before: int | None = None) -> Iterator[T]:
         left = limit

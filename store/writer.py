@@ -56,12 +56,33 @@ class Writer:
 
         return self._keeper.write(write)
 
-    def _place_text(self, text: str, ref: str, tool: str) -> tuple[str, str, list[Draft]]:
-        """Where an action's long text goes: (it, "") in the action, or ("", ref) and the output that keeps it."""
+    def _place_text(self, text: str, base: str, tool: str) -> tuple[str, str, Drafts]:
+        """Where an action's long text goes: (it, "") in the action, or ("", its ref) and the output that keeps it.
+
+        It never takes the place of an output that is there: an earlier state of the action shows that one.
+        """
         if not self._is_large(text):
-            return text, "", []
+            return text, "", ([], [])
+        ref, free = self._free_ref(lambda number: base if number == 1 else f"{base}-{number}")
         output = Output(ref, text, tool=tool, summary=cut(text, SUMMARY_BYTES))
-        return "", ref, [Draft(OUTPUT, output.body(), name=ref)]
+        return "", ref, ([Draft(OUTPUT, output.body(), name=ref)], [free])
+
+    def _free_ref(self, numbered: Callable[[int], str]) -> tuple[str, Expect]:
+        """A ref that no output has, and what that rests on: the first free one, where the numbers have no gap.
+
+        Galloping, then halving: few looks, however many there are.
+        """
+
+        def taken(number: int) -> bool:
+            return self._backend.newest(self.id, OUTPUT, name=numbered(number)) is not None
+
+        low, high = 0, 1
+        while taken(high):
+            low, high = high, high * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if taken(middle) else (low, middle)
+        return numbered(high), Expect(OUTPUT, 0, name=numbered(high))
 
     def _is_large(self, text: str) -> bool:
         return self._threshold >= 0 and tokens_of(text) > self._threshold

@@ -23,7 +23,7 @@ from store.actions import (
     turn_name,
 )
 from store.errors import ActionClosed, InvalidInput, NeedsSettling
-from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES, Action
+from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES, TO_SETTLE, Action, in_force
 
 ACTION = Action(1, tool="t", class_="external", key="k" * 32, status="started", incarnation="a" * 32)
 ENDS = ("done", "failed", "abandoned", "unknown")
@@ -62,6 +62,14 @@ def test_settling_at_a_takeover(class_: str, status: str) -> None:
         assert after_takeover(after) is None  # once is enough
 
 
+@pytest.mark.parametrize("class_", CLASSES)
+@pytest.mark.parametrize("status", STATUSES)
+def test_the_projection_marks_just_what_a_takeover_changes(status: str, class_: str) -> None:
+    """What a resumption reads to settle is what it has something to do about."""
+    action = replace(ACTION, status=status, class_=class_)
+    assert (in_force("action", action.body()) == TO_SETTLE) == (after_takeover(action) is not None)
+
+
 @pytest.mark.parametrize(
     ("status", "class_", "mine", "retry_failed", "verdict"),
     [
@@ -71,7 +79,7 @@ def test_settling_at_a_takeover(class_: str, status: str) -> None:
         ("failed", "idempotent", False, False, ATTEMPT),
         ("failed", "external", False, False, None),
         ("failed", "external", False, True, ATTEMPT),
-        *[("started", each, True, False, SAME) for each in CLASSES],
+        *[("started", each, True, False, None if each == "external" else SAME) for each in CLASSES],
         ("started", "pure", False, False, ATTEMPT),
         ("started", "idempotent", False, False, CONTINUE),
         ("started", "external", False, False, None),
@@ -87,7 +95,9 @@ def test_beginning_a_step_again(status: str, class_: str, mine: bool, retry_fail
     if verdict is None:
         with pytest.raises(NeedsSettling) as refused:
             next_of_step("a", last, mine=mine, retry_failed=retry_failed)
-        assert "recall actions resolve" in refused.value.hint or "retry_failed" in refused.value.hint
+        assert any(
+            each in refused.value.hint for each in ("recall actions resolve", "recall actions end", "retry_failed")
+        )
     else:
         assert next_of_step("a", last, mine=mine, retry_failed=retry_failed) == verdict
 

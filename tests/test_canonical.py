@@ -129,6 +129,27 @@ def test_the_largest_field_is_moved_first() -> None:
     assert len(blobs) == 1
 
 
+@pytest.mark.parametrize("char", ["\x01", '"', "\\", "\n", "é", "a"])
+@pytest.mark.parametrize("size", [1, 1500, 3000, 4096, 5000, 60_000])
+def test_a_small_field_stays_in_the_line_whatever_its_quoting_makes_of_it(char: str, size: int) -> None:
+    """A summary of the most bytes allowed is in the line, even where it takes more room there than the content."""
+    body = {"tool": "t" * 128, "summary": char * (4096 // len(char.encode())), "tokens": 9, "content": "x" * size}
+    text, blobs = spill(body, 2**53)
+    assert json.loads(text)["summary"] == body["summary"]
+    assert unspilled(text, blobs) == body
+    line = encode_line(agent="a" * 128, at="x" * 27, body=text, epoch=2**53, key="k" * 140, kind="output", lsn=2**53)
+    assert len(line) <= LINE_LIMIT
+
+
+def test_many_small_fields_that_no_line_can_hold_are_moved_too() -> None:
+    """Each fits, all of them do not: the body still fits its line and comes back."""
+    body = {f"f{number}": "\x01" * 4000 for number in range(9)}
+    text, blobs = spill(body, 1)
+    line = encode_line(agent="a" * 128, at="x" * 27, body=text, epoch=2**53, key="k" * 140, kind="turn", lsn=2**53)
+    assert len(line) <= LINE_LIMIT
+    assert unspilled(text, blobs) == body
+
+
 def test_nan_and_infinity_are_no_bodies() -> None:
     """They are refused before a line is made of them."""
     for wrong in (float("nan"), float("inf")):

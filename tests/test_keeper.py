@@ -46,6 +46,38 @@ def turn(keeper: Keeper, backend: SqliteBackend) -> list[Record]:
     return keeper.write(lambda fence, renew: backend.append(fence, [Draft("turn", {}, seq=-1)], renew=renew))
 
 
+def test_a_callback_that_raises_changes_nothing(
+    tmp_path: Path, clock: SetClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The write that noticed a lapse lands, the thread goes on renewing, and the program's log has the traceback."""
+    told: list[str] = []
+
+    def fail(event: str, epoch: int) -> None:
+        told.append(event)
+        raise OSError("no space left for my log")
+
+    backend = SqliteBackend(tmp_path / "store", clock=clock)
+    keeper = Keeper(backend, "a", ttl_ms=1000, process=FAR, on_event=fail)
+    keeper.acquire()
+    clock.move(5)
+    deadline = time.monotonic() + 20
+    while told != ["acquired", "again"] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    clock.move(0.9)
+    renewed = backend.lease("a")
+    while backend.lease("a") == renewed and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert backend.lease("a") != renewed
+    assert turn(keeper, backend)[0].epoch == 2
+    backend.acquire(request("a", breaking=True))
+    with pytest.raises(LeaseLost):
+        turn(keeper, backend)
+    assert told == ["acquired", "again", "lost"]
+    assert [each.levelname for each in caplog.records] == ["ERROR"] * 3
+    assert "no space left for my log" in caplog.text
+    backend.close()
+
+
 def test_without_a_lease_nothing_is_written(backend: SqliteBackend) -> None:
     """Before the acquisition and after the release every write is refused as not held."""
     keeper = keeper_of(backend)

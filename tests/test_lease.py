@@ -105,7 +105,20 @@ def test_a_token_names_store_lineage_epoch_and_incarnation() -> None:
 
 
 @pytest.mark.parametrize(
-    "token", ["", "5", ":::", "s:l:5", "s:l:5:i:x", "s:l:x:i", "s:l:-5:i", "s:l:٣:i", "s:l:5.0:i", "other:l:5:i"]
+    "token",
+    [
+        "",
+        "5",
+        ":::",
+        "s:l:5",
+        "s:l:5:i:x",
+        "s:l:x:i",
+        "s:l:-5:i",
+        "s:l:٣:i",
+        "s:l:5.0:i",
+        "other:l:5:i",
+        f"s:l:{'9' * 5000}:i",
+    ],
 )
 def test_what_is_no_token_of_this_store_is_a_mismatch(token: str) -> None:
     """A bare epoch, another store's token or any other text is refused as fenced, never taken for no token."""

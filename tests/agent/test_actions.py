@@ -16,13 +16,15 @@ from store.errors import (
     ActionClosed,
     ActionNotUnknown,
     InvalidInput,
+    LeaseLost,
     NotFound,
     ResolverFailed,
 )
 from store.keeper import Keeper
 from store.records import Action
 from tests.agent.conftest import adopted, again
-from tests.engine import AGENT
+from tests.agent.test_records import nested
+from tests.engine import AGENT, request
 
 
 def test_an_action_has_one_key_and_one_outcome(agent: Agent) -> None:
@@ -92,6 +94,7 @@ def test_resuming_settles_by_class(agent: Agent, client: Client) -> None:
     ]
     assert second.view.action(1).status == "abandoned"
     assert second.recent_turns() == []  # settling at acquisition writes no turn
+    assert list(second.view.to_settle()) == []  # so the next resumption reads neither of them
     third = again(client, second)
     assert [each.status for each in third.context.pending_actions] == ["unknown", "started"]
 
@@ -112,11 +115,11 @@ def test_an_operator_who_closes_an_action_during_a_resumption_wins(agent: Agent,
         agent.begin_action("send_email", "external")
     agent.release()
     second = client.resume(AGENT, defer_lease=True)
-    look = second.view.pending
+    look = second.view.to_settle
     operator_done: list[int] = []
 
-    def pending(limit: int | None = None) -> Iterator[Action]:
-        found = list(look(limit))
+    def to_settle() -> Iterator[Action]:
+        found = list(look())
         if not operator_done:
             operator_done.append(2)
             lease = client.backend.lease(AGENT)
@@ -125,7 +128,7 @@ def test_an_operator_who_closes_an_action_during_a_resumption_wins(agent: Agent,
             operator.resolve_action(2, ActionEnd("done", resolution="seen"), by="operator", force=True)
         return iter(found)
 
-    second.view.pending = pending  # type: ignore[method-assign]
+    second.view.to_settle = to_settle  # type: ignore[method-assign]
     assert second.acquire()
     assert [each.status for each in (second.view.action(seq) for seq in (1, 2, 3))] == ["unknown", "done", "unknown"]
 
@@ -178,6 +181,9 @@ def test_reconciling_closes_by_what_the_resolver_says(client: Client, agent: Age
         "ok",
         ActionEnd("started"),
         ActionEnd("done", result=float("nan")),
+        ActionEnd("done", result=nested()),
+        ActionEnd("done", error=5),  # type: ignore[arg-type]
+        RecursionError(),
         7,
         object(),
     ],
@@ -194,6 +200,22 @@ def test_a_resolver_that_fails_leaves_its_action_and_settles_the_others(
     assert (failed.value.details["count"], failed.value.details["seq"]) == (1, 2)
     assert "\n" not in failed.value.message
     assert [(each.tool, each.status) for each in agent.pending_actions()] == [("broken", "unknown")]
+
+
+def test_a_pass_that_can_write_no_more_says_so(client: Client, agent: Agent) -> None:
+    """A lease that is lost meanwhile is no fault of the resolver: it comes out as it is, and nothing else is asked."""
+    agent = interrupted(client, agent, "first", "second")
+    asked: list[str] = []
+
+    def resolve(action: Action) -> str:
+        asked.append(action.tool)
+        client.backend.acquire(request(AGENT, breaking=True))
+        return "done"
+
+    with pytest.raises(LeaseLost):
+        agent.reconcile(resolve)
+    assert asked == ["first"]
+    assert [each.status for each in agent.pending_actions()] == ["unknown", "unknown"]
 
 
 def test_a_resolver_that_takes_too_long_is_given_up(client: Client, agent: Agent) -> None:

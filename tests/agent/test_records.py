@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from recall_cli import Client
+from store.actions import ActionEnd
 from store.agent import Agent
 from store.errors import (
     InvalidInput,
     NotFound,
     RefTaken,
 )
+from store.records import OUTPUT, Draft
 from tests.agent.conftest import again
+from tests.engine import AGENT
 
 
 def test_fields_left_out_are_kept_and_empty_ones_clear(agent: Agent) -> None:
@@ -170,6 +174,145 @@ def test_outputs_have_refs_that_are_not_reused(agent: Agent) -> None:
     assert agent.fetch_output("mine").content == "two"
     with pytest.raises(NotFound):
         agent.fetch_output("none")
+
+
+ODD: Any = 5
+
+
+def nested() -> Any:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    return deep
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda it: it.update_working_state(add=5),
+        lambda it: it.update_working_state(add=["plan"]),
+        lambda it: it.begin_action("t", "pure", nested()),
+        lambda it: it.begin_action("t", "pure", {"n": 10**5000}),
+        lambda it: it.end_action(1, "done", nested()),
+        lambda it: it.end_action(1, "done", error=5),
+        lambda it: it.resolve_action(1, "done", by="x"),
+        lambda it: it.resolve_action(1, None, by="x"),
+        lambda it: it.resolve_action(1, ActionEnd("done", resolution=5), by="x"),
+        lambda it: it.amend_action([1], "note"),
+        lambda it: it.amend_action("1", "note"),
+        lambda it: it.retry_action(1.0),
+        lambda it: it.permit_retry(True, by="x", reason="r"),
+        lambda it: it.permit_retry(1, by=5, reason="r"),
+        lambda it: it.fetch_output(["o"]),
+        lambda it: it.fetch_output(None),
+        lambda it: it.view.turn("1"),
+        lambda it: it.view.state_version(None),
+        lambda it: it.end_action(10**5000, "done"),
+        lambda it: it.recent_turns(10**5000),
+        lambda it: it.reconcile(timeout=float("nan")),
+        lambda it: it.reconcile(timeout="1"),
+        *(
+            lambda it, command=command: it.begin_action("t", "external", command=command)
+            for command in (
+                5,
+                [1],
+                {"a": float("inf")},
+                {"a": nested()},
+                {"a": "x" * 70_000},
+                {"a": "\ud800"},
+                {"a": {1, 2}},
+            )
+        ),
+        lambda it: it.end_action(1, "done", command=[1]),
+        lambda it: it.end_action(1, "done", command={"exit": float("nan")}),
+    ],
+)
+def test_a_value_of_a_wrong_kind_is_refused_before_anything_is_written(
+    client: Client, agent: Agent, call: Callable[[Any], object]
+) -> None:
+    """Whatever a program passes by mistake: one plain line, and the log as it was."""
+    agent.begin_action("t", "external")
+    before = client.backend.counters(AGENT).lsn
+    with pytest.raises(InvalidInput) as refused:
+        call(agent)
+    assert refused.value.message.isprintable()
+    assert len(refused.value.message) < 300
+    assert client.backend.counters(AGENT).lsn == before
+
+
+@pytest.mark.parametrize("run", ["x", "run-", "run-x", "run-0", "run-²", "run-٣", "run-" + "9" * 5000, 5, None])
+def test_a_run_that_is_none_is_not_found(agent: Agent, run: Any) -> None:
+    """A name that no run can have is answered like one that no run has."""
+    agent.begin_run()
+    with pytest.raises(NotFound):
+        agent.end_run(run)
+    assert agent.open_run() == "run-1"
+
+
+@pytest.mark.parametrize("seq", [99, 2**63, 10**5000, -(10**5000)], ids=["99", "2^63", "10^5000", "-10^5000"])
+def test_a_number_that_no_action_has_is_not_found(agent: Agent, seq: int) -> None:
+    """Of any size, in one line that is not as long as the number."""
+    with pytest.raises(NotFound) as refused:
+        agent.amend_action(seq, "note")
+    assert len(refused.value.message) < 100
+
+
+def test_a_command_is_kept_as_it_will_be_read(agent: Agent) -> None:
+    """What begin returns of it is what a later look returns, and later changes of the caller's object do not count."""
+    given: dict[Any, Any] = {"pid": 7, "argv": ("a", "b"), 1: None}
+    begun = agent.begin_action("t", "external", command=given)
+    given["pid"] = 8
+    assert begun.command == agent.view.action(begun.seq).command == {"pid": 7, "argv": ["a", "b"], "1": None}
+    done = agent.end_action(begun.seq, "done", command={"exit": 0})
+    assert done.command == {**begun.command, "exit": 0}
+
+
+@pytest.mark.parametrize("given", [(), (1, 2, 3, 5), (2,)])
+def test_a_default_ref_is_found_in_few_looks(client: Client, agent: Agent, given: tuple[int, ...]) -> None:
+    """A thousand outputs of one turn, and refs that somebody chose in between, are neither walked nor overwritten."""
+    for number in given:
+        agent.store_output("mine", ref=f"out-1-{number}")
+    refs = [agent.store_output("x").ref for _ in range(20)]
+    assert len({*refs, *(f"out-1-{number}" for number in given)}) == 20 + len(given)
+    drafts = [Draft(OUTPUT, {"content": "x"}, name=f"out-1-{number}") for number in range(1, 1001)]
+    client.backend.append(client.backend.lease(AGENT).fence, drafts)  # type: ignore[union-attr]
+    looks: list[str] = []
+    newest = client.backend.newest
+
+    def counted(agent: str, kind: str, **options: Any) -> Any:
+        looks.append(kind)
+        return newest(agent, kind, **options)
+
+    client.backend.newest = counted  # type: ignore[method-assign]
+    assert agent.store_output("x").ref == "out-1-1001"
+    assert len(looks) < 25
+
+
+@pytest.mark.parametrize("char", ["\x01", '"', "\\"])
+def test_a_summary_of_any_characters_is_shown(agent: Agent, char: str) -> None:
+    """Listings have all of it, and the briefing its opening, without reading the content."""
+    agent.store_output("x" * 3000, summary=char * 4096, ref="o")
+    assert agent.view.outputs()[0][0].summary == char * 4096
+    shown = agent.refresh().briefing
+    assert ("\\x01" if char == "\x01" else char) * 20 in shown
+
+
+def test_what_an_action_was_given_and_returned_is_nobodys_to_replace(client: Client, agent: Agent) -> None:
+    """Refs of actions are refused to callers; one that is taken all the same is not written over."""
+    large, larger = "y" * 50_000, "z" * 60_000
+    for ref in ("act-1-args", "act-99-x"):
+        with pytest.raises(InvalidInput):
+            agent.store_output("x", ref=ref, replace=True)
+    draft = Draft(OUTPUT, {"content": "imported"}, name="act-1-args")
+    client.backend.append(client.backend.lease(AGENT).fence, [draft])  # type: ignore[union-attr]
+    action = agent.begin_action("send", "external", large)
+    assert agent.fetch_output("act-1-args").content == "imported"
+    assert agent.fetch_output(action.args_ref).content == large
+    partial = agent.end_action(1, "unknown", large)
+    done = agent.resolve_action(1, ActionEnd("done", larger, resolution="seen"), by="dana")
+    assert agent.fetch_output(done.result_ref).content == larger
+    assert agent.fetch_output(partial.result_ref).content == large
+    assert agent.store_output("x", ref="act-one-mine").ref == "act-one-mine"
 
 
 @pytest.mark.parametrize("ref", ["\udcff", "nul\x00", "x" * 5000, "a\n\x1b[31mb", "..", ""])

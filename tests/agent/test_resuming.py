@@ -21,7 +21,7 @@ from store.errors import (
 )
 from store.records import Action
 from tests.agent.conftest import adopted
-from tests.engine import AGENT, SetClock, verified
+from tests.engine import AGENT, SetClock, run_python, verified
 
 SEEDS_BRIEFING = """\
 You are agent billing-migrator, resuming after your previous process stopped. Continue from your notes and last turns \
@@ -194,6 +194,11 @@ def test_a_resume_that_fails_keeps_no_lease(client: Client, monkeypatch: pytest.
         {"token_budget": 511},
         {"token_budget": 1.5},
         {"output_threshold": "many"},
+        {"wait": float("nan")},
+        {"wait": "x"},
+        {"wait": -1},
+        {"wait": None},
+        {"wait": True},
         {"holder": ""},
         {"holder": "x" * 201},
         {"holder": "a\x00b"},
@@ -204,6 +209,53 @@ def test_a_bad_option_takes_no_lease(client: Client, options: dict[str, Any]) ->
     with pytest.raises(InvalidInput):
         client.resume(AGENT, **options)
     assert client.backend.lease(AGENT) is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"local_dir": ""},
+        {"local_dir": 5},
+        {"local_dir": b"store"},
+        {"local_dir": "a\0b"},
+        {"lock_timeout": "x"},
+        {"lock_timeout": float("nan")},
+        {"lock_timeout": -1},
+    ],
+)
+def test_a_bad_option_makes_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
+    """An empty path is not the current directory, and no other mistake leaves a file."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput):
+        Client(**{"local_dir": tmp_path / "store", **options})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_to_wait_for_ever_is_a_time_to_wait(client: Client) -> None:
+    """Infinity is accepted; a path object too."""
+    assert client.resume(AGENT, wait=float("inf")).epoch == 1
+    with Client(local_dir=Path(client.backend.directory), lock_timeout=float("inf")) as other:
+        assert other.backend.lease(AGENT) is not None
+
+
+def test_too_many_open_files_are_named(tmp_path: Path) -> None:
+    """A process at its limit is told of the limit, not that the store is read-only."""
+    script = """
+        import os, resource, sys
+        from recall_cli import Client
+        from store.errors import StoreUnreadable
+        Client(local_dir=sys.argv[1]).close()
+        used = len(os.listdir("/proc/self/fd"))
+        for room in range(3):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (used - 1 + room, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+            try:
+                Client(local_dir=sys.argv[1])
+            except StoreUnreadable as problem:
+                print(problem.message, problem.hint)
+        """
+    said = run_python(script, tmp_path / "store")
+    assert "too many open files" in said
+    assert "ulimit -n" in said
 
 
 @pytest.mark.parametrize("name", ["", "..", "-rf", ".hidden", "a b", "a/b", "ä", "x" * 129, "a\n", "a:b", None, 7])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 from recall_cli import Client
+from store.actions import ActionEnd
 from store.agent import Agent
 from store.errors import (
     AlreadyBegun,
     InvalidInput,
     NeedsSettling,
+    NotLastAttempt,
     StepFailed,
     StepMismatch,
 )
@@ -132,8 +135,66 @@ def test_only_the_last_attempt_of_a_step_can_be_allowed_again(agent: Agent) -> N
     agent.end_action(first.seq, "abandoned")
     second = begin(agent)
     agent.end_action(second.seq, "failed")
-    with pytest.raises(InvalidInput):
+    with pytest.raises(NotLastAttempt):
         agent.permit_retry(first.seq, by="dana", reason="r")
+    agent.end_action(plain.seq, "failed")
+    with pytest.raises(InvalidInput):
+        agent.permit_retry(plain.seq, by="dana", reason="r")
+
+
+def test_a_done_step_is_not_undone_by_a_retry_of_an_earlier_attempt(agent: Agent) -> None:
+    """Only the last attempt has a successor, so nothing is begun and the step goes on to replay."""
+    begin(agent)
+    agent.end_action(1, "failed")
+    begin(agent, retry_failed=True)
+    done = agent.end_action(2, "done", "ok")
+    with pytest.raises(NotLastAttempt) as refused:
+        agent.retry_action(1)
+    assert (refused.value.details["seq"], refused.value.details["last"]) == (1, 2)
+    assert agent.pending_actions() == []
+    assert begin(agent) == done
+
+
+@pytest.mark.parametrize("step", ["deploy-v2", None])
+def test_an_attempt_has_one_successor(agent: Agent, step: str | None) -> None:
+    """Of threads that retry one action at once, step or not, one gets a new attempt: no key is open twice."""
+    agent.begin_action("deploy", "idempotent", "a", step=step)
+    agent.end_action(1, "failed")
+    made: list[Action] = []
+    refused: list[int] = []
+    start = threading.Barrier(6)
+
+    def retry() -> None:
+        start.wait()
+        try:
+            made.append(agent.retry_action(1))
+        except NotLastAttempt as problem:
+            refused.append(problem.details["last"])
+
+    threads = [threading.Thread(target=retry) for _ in range(6)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert ([each.seq for each in made], refused) == ([2], [2] * 5)
+    assert agent.view.action(1).retried_as == 2
+    agent.end_action(2, "failed")
+    assert agent.retry_action(2).key == made[0].key
+
+
+def test_a_failed_step_that_happened_after_all_is_closed_in_one_append(client: Client, agent: Agent) -> None:
+    """It replays the outcome that was found, and the model reads it; there is no moment at which it is open."""
+    begin(agent)
+    agent.end_action(1, "failed", error="timeout")
+    before = client.backend.counters(AGENT).lsn
+    found = agent.revise_step(1, ActionEnd("done", "receipt", resolution="asked"), by="resolver")
+    log = list(client.backend.log(AGENT, after=before))
+    assert [each.fields()["status"] for each in log if each.kind == "action" and each.seq == 2] == ["done"]
+    assert (found.status, found.result, found.by, found.retry_of) == ("done", "receipt", "resolver", 1)
+    assert begin(agent) == found
+    assert agent.recent_turns()[-1].content == "receipt"
+    with pytest.raises(InvalidInput):
+        agent.revise_step(2, ActionEnd("perhaps"), by="resolver")
 
 
 def test_a_command_that_never_started_binds_nothing(agent: Agent) -> None:

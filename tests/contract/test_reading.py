@@ -6,7 +6,7 @@ import pytest
 
 from store.backend import Counters
 from store.errors import InvalidInput
-from store.records import ACTION, NEXT, OUTPUT, POINTER, TURN, WORKING_STATE, Draft
+from store.records import ACTION, CLASSES, NEXT, OUTPUT, POINTER, TURN, WORKING_STATE, Draft
 from tests.contract.conftest import Two
 from tests.engine import AGENT, hold
 
@@ -108,6 +108,38 @@ def test_clause_18_with_a_position_what_was_open_then(two: Two) -> None:
     assert two.other.in_force(AGENT, ACTION, limit=9, at=begun[1].lsn) == begun
     assert two.other.in_force(AGENT, ACTION, limit=9, at=begun[0].lsn) == begun[:1]
     assert [each.seq for each in two.other.in_force(AGENT, ACTION, limit=9)] == [2]
+
+
+def test_clause_18a_what_a_new_incarnation_settles(two: Two) -> None:
+    """Started ones whose class asks for it, in pages; not the unknown, the idempotent, the closed, or another's."""
+    fence, other = hold(two.one), hold(two.one, "another")
+    kinds = [(status, class_) for status in ("started", "unknown", "done") for class_ in CLASSES]
+    bodies = [{"status": status, "class": class_} for status, class_ in kinds * 2]
+    two.one.append(fence, [Draft(ACTION, each, seq=NEXT) for each in bodies])
+    two.one.append(other, [Draft(ACTION, {"status": "started", "class": "pure"}, seq=NEXT)])
+    assert [each.seq for each in two.other.to_settle(AGENT, limit=9)] == [1, 3, 10, 12]
+    assert [each.seq for each in two.other.to_settle(AGENT, limit=2, after=1)] == [3, 10]
+    two.one.append(fence, [Draft(ACTION, {"status": "unknown", "class": "pure"}, seq=3)])
+    assert [each.seq for each in two.other.to_settle(AGENT, limit=9)] == [1, 10, 12]
+
+
+def test_clauses_17_and_18_with_a_position_of_more_keys_than_a_page(two: Two) -> None:
+    """Over a thousand keys, what was there then comes by seq or by lsn, whole and in order, and is counted."""
+    fence = hold(two.one)
+    two.one.append(fence, [action(NEXT, "started") for _ in range(1200)])
+    two.one.append(fence, [Draft(POINTER, {"type": "env"}, name=f"p{each}") for each in range(1200)])
+    then = two.one.counters(AGENT).lsn
+    two.one.append(fence, [action(seq, "done") for seq in range(1, 1201)])
+    two.one.append(fence, [Draft(POINTER, {"removed": True}, name="p7"), action(NEXT, "started")])
+    assert [each.seq for each in two.other.tail(AGENT, ACTION, limit=9999, at=then)] == list(range(1200, 0, -1))
+    assert [each.seq for each in two.other.tail(AGENT, ACTION, limit=2, before=600, at=then)] == [599, 598]
+    assert [each.seq for each in two.other.in_force(AGENT, ACTION, limit=9999, at=then)] == list(range(1, 1201))
+    assert [each.seq for each in two.other.in_force(AGENT, ACTION, limit=2, after=(AGENT, 600), at=then)] == [601, 602]
+    assert two.other.in_force_newest(AGENT, ACTION, limit=0, at=then) == ([], 1200)
+    newest, total = two.other.in_force_newest(AGENT, POINTER, limit=1100, at=then)
+    assert ([each.name for each in newest], total) == ([f"p{each}" for each in range(1199, 99, -1)], 1200)
+    below, _ = two.other.in_force_newest(AGENT, POINTER, limit=1, before=newest[-1].lsn, at=then)
+    assert [each.name for each in below] == ["p99"]
 
 
 def test_clause_18_named_records_in_force_are_newest_first_and_counted(two: Two) -> None:

@@ -111,7 +111,18 @@ def test_a_failed_external_step_waits_for_somebody(shell: Shell) -> None:
     assert shell.recall("run", "--retry-failed", *step).code == 1
     (shell.here / "ok").touch()
     assert shell.recall("run", "--resolver", "exit 1", *step).code == 0
-    assert (shell.count(), shell.statuses()) == (3, ["failed", "failed", "done"])
+    assert (shell.count(), shell.statuses()) == (3, ["failed", "failed", "abandoned", "done"])
+
+
+def test_a_resolver_speaks_of_the_attempt_that_it_was_asked_about(shell: Shell) -> None:
+    """Where the step fails once more while the resolver thinks, that attempt does not run again unasked."""
+    (shell.here / "step").write_text(f'exec recall run --class external --step s "$@" -- sh -c "{EFFECT}; exit 1"\n')
+    (shell.here / "ask").write_text(
+        "echo $RECALL_ACTION_SEQ >> asked\ntest $RECALL_ACTION_SEQ = 2 || sh step --retry-failed >&2\nexit 1\n"
+    )
+    shell.script("sh step; sh step --resolver 'sh ask'")
+    assert (shell.here / "asked").read_text().split() == ["1", "2"]
+    assert (shell.count(), shell.statuses()) == (3, ["failed", "failed", "abandoned", "failed"])
 
 
 def test_a_failed_external_step_may_turn_out_to_have_happened(shell: Shell) -> None:

@@ -164,7 +164,7 @@ class SqliteBackend(Handle):
                 sql.RECORD_INSERT,
                 (agent, r.branch, r.lsn, r.epoch, r.key, r.kind, r.seq, r.name, line, r.at, r.hash),
             )
-            connection.execute(sql.HEAD_WRITE, (agent, r.kind, r.seq, r.name, r.branch, r.lsn, int(each.open)))
+            connection.execute(sql.HEAD_WRITE, (agent, r.kind, r.seq, r.name, r.branch, r.lsn, each.open))
         return sealed
 
     # -- rare writes -----------------------------------------------------------------

@@ -123,6 +123,8 @@ def refusal(problem: OSError, directory: str, name: str = "") -> RecallError:
     """What a system call's error means for a store that was to be written."""
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StoreFull(path=directory)
+    if problem.errno in (errno.EMFILE, errno.ENFILE):
+        return StoreUnreadable(path=directory, reason=_why(problem), hint="close some, or raise the limit: ulimit -n")
     return StoreReadOnly(path=directory, reason=f"{name}: {_why(problem)}" if name else _why(problem))
 
 

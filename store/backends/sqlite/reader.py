@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -19,6 +22,7 @@ from store.records import ACTION, TURN, WORKING_STATE, Record, in_force
 
 _EVERYTHING = 2**62
 _PAGE = 500
+_LAST_NAME = "\U0010ffff"
 
 
 class Reader:
@@ -156,16 +160,14 @@ class Reader:
         record = rows.to_record(found[0]) if found else None
         if record is None or at is None or record.lsn <= at:
             return record
-        earlier = [each for each in self.history(agent, kind, seq=seq, name=name, limit=_EVERYTHING) if each.lsn <= at]
-        return earlier[-1] if earlier else None
+        return next(iter(self._history(agent, kind, seq, name, at, 1)), None)
 
     def tail(
         self, agent: str, kind: str, *, limit: int, before: int | None = None, at: int | None = None
     ) -> list[Record]:
         top, moment = before if before is not None else _EVERYTHING, at if at is not None else _EVERYTHING
         if kind == ACTION and at is not None:  # a key that changed later was there in an earlier state
-            then = sorted(self._keys_at(agent, kind, at), key=lambda each: -each.seq)
-            return [each for each in then if each.seq < top][:limit]
+            return list(islice(self._keys_at(agent, kind, at, before=top), limit))
         return [rows.to_record(row) for row in self._all(sql.TAIL, (agent, kind, top, moment, limit))]
 
     def in_force(
@@ -176,8 +178,7 @@ class Reader:
         elif at is None:
             found = self._all(sql.IN_FORCE, (kind, agent, after[1], limit))
         else:
-            then = sorted(self._in_force_at(agent, kind, at), key=lambda each: each.seq)
-            return [each for each in then if each.seq > after[1]][:limit]
+            return list(islice(self._in_force_at(agent, kind, at, after=after[1]), limit))
         return [rows.to_record(row) for row in found]
 
     def in_force_newest(
@@ -185,27 +186,41 @@ class Reader:
     ) -> tuple[list[Record], int]:
         top = before if before is not None else _EVERYTHING
         if at is not None:
-            then = self._in_force_at(agent, kind, at)
-            return [each for each in then if each.lsn < top][:limit], len(then)
+            return _newest_and_count(self._in_force_at(agent, kind, at), limit, top)
         with self.reading():
             found = self._all(sql.IN_FORCE_NEWEST, (kind, agent, top, limit))
             whole = before is None and len(found) < limit
             total = len(found) if whole else self._all(sql.IN_FORCE_COUNT, (kind, agent))[0][0]
         return [rows.to_record(row) for row in found], total
 
-    def _in_force_at(self, agent: str, kind: str, at: int) -> list[Record]:
-        return [each for each in self._keys_at(agent, kind, at) if in_force(kind, _light(each))]
+    def to_settle(self, agent: str, *, limit: int, after: int = 0) -> list[Record]:
+        return [rows.to_record(row) for row in self._all(sql.TO_SETTLE, (agent, after, limit))]
 
-    def _keys_at(self, agent: str, kind: str, at: int) -> list[Record]:
-        return [rows.to_record(row) for row in self._all(sql.AT.format(path=self._on_path(agent)), (agent, kind, at))]
+    def _in_force_at(self, agent: str, kind: str, at: int, *, after: int = -1) -> Iterator[Record]:
+        found = self._keys_at(agent, kind, at, after=after)
+        return (each for each in found if in_force(kind, _light(each)))
+
+    def _keys_at(
+        self, agent: str, kind: str, at: int, *, after: int = -1, before: int | None = None
+    ) -> Iterator[Record]:
+        """The newest records up to lsn ``at``: by rising key above ``after``, or by falling key below ``before``."""
+        path, falling = self._on_path(agent), before is not None
+        statement = sql.AT.format(path=path, beyond="<" if falling else ">", order="DESC" if falling else "ASC")
+        edge: tuple[int, str] = (after, _LAST_NAME) if before is None else (before, "")
+        while page := self._all(statement, (agent, kind, *edge, at, _PAGE, agent)):
+            yield from map(rows.to_record, page)
+            edge = page[-1][5:7]
 
     def keys(self, agent: str, *, after: tuple[str, int, str] = ("", 0, ""), limit: int) -> list[Record]:
         return [rows.to_record(row) for row in self._all(sql.KEYS, (agent, *after, limit))]
 
     def history(self, agent: str, kind: str, *, seq: int = 0, name: str = "", limit: int = 1000) -> list[Record]:
+        return self._history(agent, kind, seq, name, _EVERYTHING, limit)[::-1]
+
+    def _history(self, agent: str, kind: str, seq: int, name: str, at: int, limit: int) -> list[Record]:
+        """A key's records up to lsn ``at``, newest first."""
         statement = sql.HISTORY.format(path=self._on_path(agent))
-        found = self._all(statement, (agent, kind, seq, name, limit))
-        return [rows.to_record(row) for row in found[::-1]]
+        return [rows.to_record(row) for row in self._all(statement, (agent, kind, seq, name, at, limit))]
 
     def log(
         self, agent: str, *, after: int = 0, limit: int | None = None, branch: int | None = None
@@ -247,7 +262,24 @@ class Reader:
 def is_open(kind: str, line: bytes | None) -> int:
     """What ``heads.open`` must say of a key whose newest record has this line."""
     record = rows.to_record(("", 0, 0, 0, kind, 0, "", line or b"", "", b""))
-    return int(in_force(kind, _light(record)))
+    return in_force(kind, _light(record))
+
+
+def _newest_and_count(records: Iterable[Record], limit: int, top: int) -> tuple[list[Record], int]:
+    """The ``limit`` newest below lsn ``top``, and how many there are, with no more than those in memory."""
+    total = 0
+
+    def counted() -> Iterator[Record]:
+        nonlocal total
+        for each in records:
+            total += 1
+            if each.lsn < top:
+                yield each
+
+    below = counted()
+    newest = heapq.nlargest(limit, below, key=lambda each: each.lsn)
+    deque(below, maxlen=0)  # of a limit of 0 nothing was read
+    return newest, total
 
 
 def _damaged(text: bytes) -> str:

@@ -50,29 +50,35 @@ BLOB_NAMES = "SELECT name, length(data) FROM blobs WHERE agent = ? AND name > ? 
 _JOIN = "JOIN records r ON r.agent = h.agent AND r.branch = h.branch AND r.lsn = h.lsn"
 _HEADS = f"SELECT {RECORD} FROM heads h {_JOIN}"
 # Named, so that SQLite refuses rather than reads the closed ones too.
-_OPEN = f"SELECT {RECORD} FROM heads h INDEXED BY heads_open {_JOIN} WHERE h.open = 1 AND h.kind = ?"
+_OPEN = f"SELECT {RECORD} FROM heads h INDEXED BY heads_open {_JOIN} WHERE h.open > 0 AND h.kind = ?"
 
 NEWEST = f"{_HEADS} WHERE h.agent = ? AND h.kind = ? AND h.seq = ? AND h.name = ?"
 TAIL = f"{_HEADS} WHERE h.agent = ? AND h.kind = ? AND h.seq < ? AND h.lsn <= ? ORDER BY h.seq DESC LIMIT ?"
 KEYS = f"{_HEADS} WHERE h.agent = ? AND (h.kind, h.seq, h.name) > (?, ?, ?) ORDER BY h.kind, h.seq, h.name LIMIT ?"
 IN_FORCE = f"{_OPEN} AND h.agent = ? AND h.seq > ? ORDER BY h.seq LIMIT ?"
 IN_FORCE_ALL = f"{_OPEN} AND (h.agent, h.seq) > (?, ?) ORDER BY h.agent, h.seq LIMIT ?"
+TO_SETTLE = (
+    f"SELECT {RECORD} FROM heads h INDEXED BY heads_to_settle {_JOIN} "
+    "WHERE h.open = 2 AND h.agent = ? AND h.seq > ? ORDER BY h.seq LIMIT ?"
+)
 IN_FORCE_NEWEST = f"{_OPEN} AND h.agent = ? AND h.lsn < ? ORDER BY h.seq DESC, h.lsn DESC LIMIT ?"
-IN_FORCE_COUNT = "SELECT count(*) FROM heads INDEXED BY heads_open WHERE open = 1 AND kind = ? AND agent = ?"
+IN_FORCE_COUNT = "SELECT count(*) FROM heads INDEXED BY heads_open WHERE open > 0 AND kind = ? AND agent = ?"
 
 # The index records_key serves these; its condition has to stand in them as it is in
 # the schema. {path} is the branches that make up the log.
 _CHANGING = "'action', 'pointer', 'output', 'step', 'tool', 'run', 'lifecycle'"
 HISTORY = (
     f"SELECT {RECORD} FROM records r WHERE r.agent = ? AND r.kind = ? AND r.seq = ? AND r.name = ? "
-    f"AND r.kind IN ({_CHANGING}) AND ({{path}}) ORDER BY r.lsn DESC LIMIT ?"
+    f"AND r.kind IN ({_CHANGING}) AND r.lsn <= ? AND ({{path}}) ORDER BY r.lsn DESC LIMIT ?"
 )
-# The newest record of each key at an earlier moment. Bare columns beside a max()
-# are those of its row (sqlite.org/lang_select.html, "Bare columns").
+# The newest record of each key at an earlier moment, a page of keys at a time: found in
+# the index alone, since a bare column beside a max() is that of its row
+# (sqlite.org/lang_select.html, "Bare columns").
 AT = (
-    f"SELECT {RECORD}, max(r.lsn) FROM records r INDEXED BY records_key WHERE r.agent = ? AND r.kind = ? "
-    f"AND r.kind IN ({_CHANGING}) AND r.lsn <= ? AND ({{path}}) "
-    "GROUP BY r.seq, r.name ORDER BY max(r.lsn) DESC"
+    f"SELECT {RECORD} FROM (SELECT r.branch, max(r.lsn) AS lsn FROM records r INDEXED BY records_key "
+    f"WHERE r.agent = ? AND r.kind = ? AND r.kind IN ({_CHANGING}) AND (r.seq, r.name) {{beyond}} (?, ?) "
+    "AND r.lsn <= ? AND ({path}) GROUP BY r.seq, r.name ORDER BY r.seq {order}, r.name {order} LIMIT ?) k "
+    "JOIN records r ON r.agent = ? AND r.branch = k.branch AND r.lsn = k.lsn ORDER BY r.seq {order}, r.name {order}"
 )
 LOG = (
     f"SELECT {RECORD} FROM records r WHERE r.agent = ? AND r.branch = ? AND r.lsn > ? AND r.lsn <= ? "

@@ -55,7 +55,7 @@ CREATE TABLE records (
 
 -- The history of one key, for the kinds whose keys change. Turns and working
 -- states never do, and pay nothing for it.
-CREATE INDEX records_key ON records (agent, kind, seq, name, lsn)
+CREATE INDEX records_key ON records (agent, kind, seq, name, lsn, branch)
     WHERE kind IN ('action', 'pointer', 'output', 'step', 'tool', 'run', 'lifecycle');
 
 CREATE TABLE blobs (
@@ -76,7 +76,10 @@ CREATE TABLE heads (
     PRIMARY KEY (agent, kind, seq, name)
 ) WITHOUT ROWID;
 
-CREATE INDEX heads_open ON heads (kind, agent, seq, lsn) WHERE open = 1;
+-- open: 0 out of force, 1 in force, 2 in force and to be settled by the next
+-- incarnation, which must not read the open ones that it has nothing to do about.
+CREATE INDEX heads_open ON heads (kind, agent, seq, lsn) WHERE open > 0;
+CREATE INDEX heads_to_settle ON heads (agent, seq) WHERE open = 2;
 
 CREATE TRIGGER records_no_update BEFORE UPDATE ON records
 BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;
@@ -112,7 +115,7 @@ BEGIN SELECT RAISE(ABORT, 'epochs never fall'); END;
 
 -- For sqlite3, sqlite-utils and Datasette.
 CREATE VIEW newest AS
-    SELECT r.agent, r.lsn, r.epoch, r.key, r.kind, r.seq, r.name, r.at, h.open,
+    SELECT r.agent, r.lsn, r.epoch, r.key, r.kind, r.seq, r.name, r.at, h.open > 0 AS open,
            json_extract(r.line, '$.body') AS body
     FROM heads h JOIN records r ON r.agent = h.agent AND r.branch = h.branch AND r.lsn = h.lsn;
 CREATE VIEW turns AS
