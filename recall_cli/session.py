@@ -122,8 +122,7 @@ def working(here: Globals, agent_id: str) -> Iterator[tuple[SqliteBackend, Calla
             if token:
                 return exported(backend, agent_id, token, background=True)
             keeper = Keeper(backend, agent_id, ttl_ms=DEFAULT_TTL_MS)
-            with telling_if_new(here, backend, agent_id):
-                patiently(keeper.acquire, wait)
+            patiently(keeper.acquire, wait)
             own.append(Agent(backend, agent_id, keeper))
             return own[0]
 
