@@ -329,10 +329,9 @@ class Agent(ActionOperations):
         """
         given = checks.check_turn(role, content, name, message_id, brief)
         if not self._is_large(given["content"]):
-            turn = Turn(0, **given)
-            draft = Draft(TURN, turn.body(), seq=NEXT)
+            draft = Draft(TURN, Turn(0, **given).body(), NEXT, "")
             record = self._append(lambda: ([draft], []))[0]
-            return replace(turn, seq=record.seq, at=record.at)
+            return Turn(record.seq, **given, at=record.at)
 
         def attempt() -> tuple[list[Draft], list[Expect]]:
             seq = self._backend.counters(self.id).turns + 1

@@ -47,6 +47,9 @@ class _Shared:
 
     def __init__(self, *given: Any, **named: Any) -> None:
         names = self.__value_fields__
+        if not named and len(given) == len(names):  # as the write path makes them
+            self.__dict__.update(zip(names, given, strict=True))
+            return
         if len(given) > len(names):
             raise TypeError(f"{type(self).__name__} takes {len(names)} values, not {len(given)}")
         values = dict(zip(names, given, strict=False))
