@@ -197,7 +197,7 @@ def nested() -> Any:
         lambda it: it.end_action(1, "done", error=5),
         lambda it: it.resolve_action(1, "done", by="x"),
         lambda it: it.resolve_action(1, None, by="x"),
-        lambda it: it.resolve_action(1, ActionEnd("done", resolution=5), by="x"),
+        lambda it: it.resolve_action(1, ActionEnd("done", resolution=ODD), by="x"),
         lambda it: it.amend_action([1], "note"),
         lambda it: it.amend_action("1", "note"),
         lambda it: it.retry_action(1.0),
