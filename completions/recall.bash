@@ -73,12 +73,12 @@ _recall_at() {
             valued='--dir --backend' ;;
         'recall agents list')
             words=''
-            options='--match --status --older-than --limit --dir --backend --json --jsonl --no-color -h --help'
+            options='--match --status --older-than --stuck --limit --dir --backend --json --jsonl --no-color -h --help'
             valued='--match --status --older-than --limit --dir --backend' ;;
         'recall agents show')
             words=''
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='-a --agent --dir --backend' ;;
         'recall agents archive')
             words=''
             options='--agent -a --reason --by --dir --backend --json --jsonl --no-color -h --help'
@@ -89,20 +89,20 @@ _recall_at() {
             valued='--agent -a --reason --by --dir --backend' ;;
         'recall briefing')
             words=''
-            options='--budget --at --dir --backend --json --jsonl --no-color -h --help'
-            valued='--budget --at --dir --backend' ;;
+            options='--budget --at -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--budget --at -a --agent --dir --backend' ;;
         'recall state')
             words='show history diff set'
             options='--dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend' ;;
         'recall state show')
             words=''
-            options='--version --dir --backend --json --jsonl --no-color -h --help'
-            valued='--version --dir --backend' ;;
+            options='--version -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--version -a --agent --dir --backend' ;;
         'recall state history')
             words=''
-            options='--limit --milestones --dir --backend --json --jsonl --no-color -h --help'
-            valued='--limit --dir --backend' ;;
+            options='--limit --milestones -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--limit -a --agent --dir --backend' ;;
         'recall state diff')
             words=''
             options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
@@ -117,8 +117,8 @@ _recall_at() {
             valued='--dir --backend' ;;
         'recall turns list')
             words=''
-            options='--limit --all --before --since --role --text --full --dir --backend --json --jsonl --no-color -h --help'
-            valued='--limit --before --since --role --text --dir --backend' ;;
+            options='--limit --all --before --since --role --text --full -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--limit --before --since --role --text -a --agent --dir --backend' ;;
         'recall turns show')
             words=''
             options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
@@ -133,8 +133,8 @@ _recall_at() {
             valued='--dir --backend' ;;
         'recall pointers list')
             words=''
-            options='--type --limit --dir --backend --json --jsonl --no-color -h --help'
-            valued='--type --limit --dir --backend' ;;
+            options='--type --limit -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--type --limit -a --agent --dir --backend' ;;
         'recall pointers set')
             words=''
             options='--agent -a --note --dir --backend --json --jsonl --no-color -h --help'
@@ -149,8 +149,8 @@ _recall_at() {
             valued='--dir --backend' ;;
         'recall outputs list')
             words=''
-            options='--tool --text --limit --dir --backend --json --jsonl --no-color -h --help'
-            valued='--tool --text --limit --dir --backend' ;;
+            options='--tool --text --limit -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--tool --text --limit -a --agent --dir --backend' ;;
         'recall outputs get')
             words=''
             options='--agent -a --output -o --raw --dir --backend --json --jsonl --no-color -h --help'
@@ -165,8 +165,8 @@ _recall_at() {
             valued='--dir --backend' ;;
         'recall actions list')
             words=''
-            options='--all-agents --pending --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any --dir --backend --json --jsonl --no-color -h --help'
-            valued='--status --class --tool --step --older-than --newer-than --text --limit --dir --backend' ;;
+            options='--all-agents --pending --stuck --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--status --class --tool --step --older-than --newer-than --text --limit -a --agent --dir --backend' ;;
         'recall actions show')
             words=''
             options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
@@ -193,16 +193,16 @@ _recall_at() {
             valued='--agent -a --reason --by --dir --backend' ;;
         'recall log')
             words=''
-            options='--kind --since --limit --all --follow -f --dir --backend --json --jsonl --no-color -h --help'
-            valued='--kind --since --limit --dir --backend' ;;
+            options='--kind --since --limit --all --follow -f -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--kind --since --limit -a --agent --dir --backend' ;;
         'recall records')
             words=''
-            options='--kind --dir --backend --json --jsonl --no-color -h --help'
-            valued='--kind --dir --backend' ;;
+            options='--kind -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--kind -a --agent --dir --backend' ;;
         'recall resume')
             words=''
-            options='--ttl --wait --budget --holder --export --holder-pid --shell --briefing-file --dir --backend --json --jsonl --no-color -h --help'
-            valued='--ttl --wait --budget --holder --holder-pid --shell --briefing-file --dir --backend' ;;
+            options='--ttl --wait --budget --holder --export --holder-pid --shell --briefing-file -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--ttl --wait --budget --holder --holder-pid --shell --briefing-file -a --agent --dir --backend' ;;
         'recall acquire')
             words=''
             options='--agent -a --ttl --wait --holder --holder-pid --shell --dir --backend --json --jsonl --no-color -h --help'
@@ -213,8 +213,8 @@ _recall_at() {
             valued='--agent -a --dir --backend' ;;
         'recall exec')
             words=''
-            options='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd --dir --backend --json --jsonl --no-color -h --help'
-            valued='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd --dir --backend' ;;
+            options='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd -a --agent --dir --backend' ;;
         'recall run')
             words=''
             options='--agent -a --class --step --run --tool --args --resolver --resolver-timeout --timeout --wait --retry-failed --output-limit --no-capture --replay-cut --redact --outcome-file --dir --backend --json --jsonl --no-color -h --help'
@@ -225,8 +225,8 @@ _recall_at() {
             valued='--dir --backend' ;;
         'recall lease show')
             words=''
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='-a --agent --dir --backend' ;;
         'recall lease break')
             words=''
             options='--agent -a --reason --by --yes -y --dir --backend --json --jsonl --no-color -h --help'
@@ -261,16 +261,16 @@ _recall_at() {
             valued='--dir --backend' ;;
         'recall aside list')
             words=''
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='-a --agent --dir --backend' ;;
         'recall aside show')
             words=''
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='-a --agent --dir --backend' ;;
         'recall aside export')
             words=''
-            options='--output -o --force --dir --backend --json --jsonl --no-color -h --help'
-            valued='--output -o --dir --backend' ;;
+            options='--output -o --force -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            valued='--output -o -a --agent --dir --backend' ;;
         'recall demo')
             words=''
             options='--by-hand --keep --dir --backend --json --jsonl --no-color -h --help'
@@ -292,6 +292,8 @@ _recall_value() {
         'recall agents --dir') files=1 ;;
         'recall agents list --status') choices='live lapsed dead released archived' ;;
         'recall agents list --dir') files=1 ;;
+        'recall agents show -a') stored=agent ;;
+        'recall agents show --agent') stored=agent ;;
         'recall agents show --dir') files=1 ;;
         'recall agents archive --agent') stored=agent ;;
         'recall agents archive -a') stored=agent ;;
@@ -299,9 +301,15 @@ _recall_value() {
         'recall agents unarchive --agent') stored=agent ;;
         'recall agents unarchive -a') stored=agent ;;
         'recall agents unarchive --dir') files=1 ;;
+        'recall briefing -a') stored=agent ;;
+        'recall briefing --agent') stored=agent ;;
         'recall briefing --dir') files=1 ;;
         'recall state --dir') files=1 ;;
+        'recall state show -a') stored=agent ;;
+        'recall state show --agent') stored=agent ;;
         'recall state show --dir') files=1 ;;
+        'recall state history -a') stored=agent ;;
+        'recall state history --agent') stored=agent ;;
         'recall state history --dir') files=1 ;;
         'recall state diff --agent') stored=agent ;;
         'recall state diff -a') stored=agent ;;
@@ -312,6 +320,8 @@ _recall_value() {
         'recall state set --dir') files=1 ;;
         'recall turns --dir') files=1 ;;
         'recall turns list --role') choices='system user assistant tool' ;;
+        'recall turns list -a') stored=agent ;;
+        'recall turns list --agent') stored=agent ;;
         'recall turns list --dir') files=1 ;;
         'recall turns show --agent') stored=agent ;;
         'recall turns show -a') stored=agent ;;
@@ -321,6 +331,8 @@ _recall_value() {
         'recall turns add --role') choices='system user assistant tool' ;;
         'recall turns add --dir') files=1 ;;
         'recall pointers --dir') files=1 ;;
+        'recall pointers list -a') stored=agent ;;
+        'recall pointers list --agent') stored=agent ;;
         'recall pointers list --dir') files=1 ;;
         'recall pointers set --agent') stored=agent ;;
         'recall pointers set -a') stored=agent ;;
@@ -330,6 +342,8 @@ _recall_value() {
         'recall pointers rm --dir') files=1 ;;
         'recall outputs --dir') files=1 ;;
         'recall outputs list --tool') stored=tool ;;
+        'recall outputs list -a') stored=agent ;;
+        'recall outputs list --agent') stored=agent ;;
         'recall outputs list --dir') files=1 ;;
         'recall outputs get --agent') stored=agent ;;
         'recall outputs get -a') stored=agent ;;
@@ -346,6 +360,8 @@ _recall_value() {
         'recall actions list --class') choices='pure idempotent external' ;;
         'recall actions list --tool') stored=tool ;;
         'recall actions list --step') stored=step ;;
+        'recall actions list -a') stored=agent ;;
+        'recall actions list --agent') stored=agent ;;
         'recall actions list --dir') files=1 ;;
         'recall actions show --agent') stored=agent ;;
         'recall actions show -a') stored=agent ;;
@@ -372,11 +388,17 @@ _recall_value() {
         'recall actions retry -a') stored=agent ;;
         'recall actions retry --dir') files=1 ;;
         'recall log --kind') stored=kind ;;
+        'recall log -a') stored=agent ;;
+        'recall log --agent') stored=agent ;;
         'recall log --dir') files=1 ;;
         'recall records --kind') stored=kind ;;
+        'recall records -a') stored=agent ;;
+        'recall records --agent') stored=agent ;;
         'recall records --dir') files=1 ;;
         'recall resume --shell') choices='sh fish' ;;
         'recall resume --briefing-file') files=1 ;;
+        'recall resume -a') stored=agent ;;
+        'recall resume --agent') stored=agent ;;
         'recall resume --dir') files=1 ;;
         'recall acquire --agent') stored=agent ;;
         'recall acquire -a') stored=agent ;;
@@ -386,6 +408,8 @@ _recall_value() {
         'recall release -a') stored=agent ;;
         'recall release --dir') files=1 ;;
         'recall exec --briefing-file') files=1 ;;
+        'recall exec -a') stored=agent ;;
+        'recall exec --agent') stored=agent ;;
         'recall exec --dir') files=1 ;;
         'recall run --agent') stored=agent ;;
         'recall run -a') stored=agent ;;
@@ -394,6 +418,8 @@ _recall_value() {
         'recall run --outcome-file') files=1 ;;
         'recall run --dir') files=1 ;;
         'recall lease --dir') files=1 ;;
+        'recall lease show -a') stored=agent ;;
+        'recall lease show --agent') stored=agent ;;
         'recall lease show --dir') files=1 ;;
         'recall lease break --agent') stored=agent ;;
         'recall lease break -a') stored=agent ;;
@@ -409,10 +435,16 @@ _recall_value() {
         'recall doctor --dir') files=1 ;;
         'recall query --dir') files=1 ;;
         'recall aside --dir') files=1 ;;
+        'recall aside list -a') stored=agent ;;
+        'recall aside list --agent') stored=agent ;;
         'recall aside list --dir') files=1 ;;
+        'recall aside show -a') stored=agent ;;
+        'recall aside show --agent') stored=agent ;;
         'recall aside show --dir') files=1 ;;
         'recall aside export --output') files=1 ;;
         'recall aside export -o') files=1 ;;
+        'recall aside export -a') stored=agent ;;
+        'recall aside export --agent') stored=agent ;;
         'recall aside export --dir') files=1 ;;
         'recall demo --dir') files=1 ;;
         'recall completions --dir') files=1 ;;

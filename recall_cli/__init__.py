@@ -6,6 +6,7 @@ used, so that the command itself pays only for the parts that it runs.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,9 +14,16 @@ if TYPE_CHECKING:
     from store.actions import ReconcileReport as ReconcileReport
     from store.agent import Agent as Agent
     from store.agent import Context as Context
+    from store.aio import AsyncAgent as AsyncAgent
     from store.aio import AsyncClient as AsyncClient
     from store.client import Client as Client
     from store.errors import ActionClosed as ActionClosed
+    from store.errors import ActionNotUnknown as ActionNotUnknown
+    from store.errors import AgentArchived as AgentArchived
+    from store.errors import AgentExists as AgentExists
+    from store.errors import AlreadyBegun as AlreadyBegun
+    from store.errors import BadImport as BadImport
+    from store.errors import BadRecord as BadRecord
     from store.errors import Conflict as Conflict
     from store.errors import Corrupt as Corrupt
     from store.errors import Fenced as Fenced
@@ -25,10 +33,26 @@ if TYPE_CHECKING:
     from store.errors import LeaseLost as LeaseLost
     from store.errors import LeaseNotHeld as LeaseNotHeld
     from store.errors import NeedsSettling as NeedsSettling
+    from store.errors import NetworkFilesystem as NetworkFilesystem
     from store.errors import NotFound as NotFound
+    from store.errors import PlatformUnsupported as PlatformUnsupported
     from store.errors import RecallError as RecallError
+    from store.errors import RefTaken as RefTaken
     from store.errors import ResolverFailed as ResolverFailed
+    from store.errors import StepFailed as StepFailed
     from store.errors import StepMismatch as StepMismatch
+    from store.errors import StillRunning as StillRunning
+    from store.errors import StoreBusy as StoreBusy
+    from store.errors import StoreClosed as StoreClosed
+    from store.errors import StoreDamaged as StoreDamaged
+    from store.errors import StoreEmpty as StoreEmpty
+    from store.errors import StoreForeign as StoreForeign
+    from store.errors import StoreFull as StoreFull
+    from store.errors import StoreMissing as StoreMissing
+    from store.errors import StoreNewer as StoreNewer
+    from store.errors import StoreReadOnly as StoreReadOnly
+    from store.errors import StoreUnreadable as StoreUnreadable
+    from store.errors import TokenMismatch as TokenMismatch
     from store.errors import Unavailable as Unavailable
     from store.records import Action as Action
     from store.records import Output as Output
@@ -39,19 +63,24 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ERRORS = (
-    "RecallError InvalidInput NotFound LeaseHeld Fenced LeaseLost LeaseExpired LeaseNotHeld "
-    "Conflict ActionClosed StepMismatch Unavailable NeedsSettling ResolverFailed Corrupt"
+    "RecallError InvalidInput NotFound StoreMissing StoreEmpty LeaseHeld Fenced LeaseLost LeaseExpired "
+    "LeaseNotHeld TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch RefTaken AgentExists "
+    "AgentArchived Unavailable StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable StoreNewer "
+    "NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun ResolverFailed "
+    "Corrupt StoreForeign StoreDamaged BadRecord BadImport"
 )
 _HOMES = {
     "store.client": "Client",
-    "store.aio": "AsyncClient",
+    "store.aio": "AsyncAgent AsyncClient",
     "store.agent": "Agent Context",
     "store.actions": "ActionEnd ReconcileReport",
     "store.errors": _ERRORS,
     "store.records": "Action Output OutputRef Pointer Turn WorkingState",
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
+__all__ = [*_NAMES]  # noqa: PLE0604 (they are strings)
 
 
 if not TYPE_CHECKING:  # or a type checker would take every misspelt name for Any
@@ -62,10 +91,29 @@ if not TYPE_CHECKING:  # or a type checker would take every misspelt name for An
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
+        check_engine()
         value = getattr(import_module(home), name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_NAMES])
+    return sorted({*globals(), *_NAMES})
+
+
+def check_engine() -> None:
+    """Refuse, before anything fails in words of its own, a module of the user's that goes by our engine's name.
+
+    Raises:
+        ImportError: it names the file.
+    """
+    import store
+
+    if not any(os.path.samefile(os.path.join(each, os.pardir), _ROOT) for each in getattr(store, "__path__", ())):
+        where = getattr(store, "__file__", None) or "another module"
+        raise ImportError(
+            f"recall_cli needs its own package 'store', but Python found {where} under that name; "
+            "rename that file, or start the program from elsewhere",
+            name="store",
+            path=where,
+        )

@@ -1,8 +1,6 @@
 """``python -m recall_cli`` is the ``recall`` command."""
 
-import sys
-
-from recall_cli.app import main
+from recall_cli.app import script
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script()

@@ -32,13 +32,13 @@ def status_of(row: dict[str, Any]) -> str:
 def columns(terminal: bool) -> list[Column]:
     """The columns of a list of actions."""
     shown = [
-        Column("agent"),
+        Column("agent", keep=True),
         Column("seq", right=True, keep=True),
         Column("status", keep=True, style=lambda status: STYLES.get(status.split()[0], "")),
         Column("class", keep=True),
         Column("tool"),
         Column("step"),
-        Column("age", keep=True),
+        Column("age", keep=True) if terminal else Column("started_at"),
         Column("key", keep=True),
         Column("args"),
     ]

@@ -30,7 +30,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from recall_cli import check_engine
 
 if TYPE_CHECKING:
     from recall_cli.render import Out
@@ -75,6 +77,21 @@ COMMANDS: dict[str, Entry] = {
 }
 
 
+def script() -> NoReturn:
+    """The installed command: runs it and ends the process at once.
+
+    Python's own ending takes apart every module and closes what the system
+    closes anyway, which a command that is run ten thousand times a day feels.
+    """
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass  # main has flushed what matters, and said so if it could not
+    os._exit(code)
+
+
 def main() -> int:
     """Runs the command with the process's arguments; returns its exit code."""
     if sys.platform == "win32":
@@ -82,6 +99,11 @@ def main() -> int:
         return 7
     try:
         _prepare_streams()
+        try:
+            check_engine()
+        except ImportError as problem:
+            sys.stderr.write(f"recall: {problem}\n")
+            return 7
         if sys.argv[1:2] == ["__complete"]:  # a key press: no time for the parser
             from recall_cli.candidates import offer
 

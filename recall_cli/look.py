@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -16,7 +16,9 @@ from store.lease import Lease
 from store.process import provably_dead, this_process
 from store.records import ACTION, LEASE, LIFECYCLE, OUTPUT, POINTER, STEP, TURN, WORKING_STATE, Record, in_seconds
 from store.text import check_count, cut, neutral, neutral_line, quoted
+from store.views import View
 
+T = TypeVar("T")
 SUMMARY_BYTES = 160
 MOST_ROWS = 2**31
 
@@ -77,6 +79,25 @@ def age_of(at: str, now: Instant) -> str:
 def time_column(out: Out, key: str, title: str = "") -> Column:
     """A time: exact in a pipe, in seconds on a terminal."""
     return Column(key, title=title, show=in_seconds if out.terminal else None, keep=True)
+
+
+class counted(Iterator[T]):  # noqa: N801 (it reads as a function)
+    """Items as they come, and how many have come."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items = iter(items)
+        self.count = 0
+
+    def __next__(self) -> T:
+        item = next(self._items)
+        self.count += 1
+        return item
+
+
+def say_kinds(out: Out, view: View, kind: str, there: str = "") -> None:
+    """Say on stderr that an agent has no record of ``kind``, and of which kinds it has."""
+    known = ", ".join(view.kinds())
+    out.message(f"no record of the kind {quoted(kind)}{there}; {view.agent} has: {known}")
 
 
 # -- agents ----------------------------------------------------------------------------------
@@ -181,8 +202,38 @@ def _action(body: Mapping[str, str]) -> str:
     return f"{body.get('status', '')}: {body.get('class', '')} {body.get('tool', '')}{step} {said}"
 
 
+# Why a lease could be had: a word about the holder before, which could be misread for one about this one.
+_HAD = {
+    "first": "first",
+    "released": "",
+    "expired": "the lease before had lapsed",
+    "dead": "the holder before was dead",
+    "again": "its own had lapsed",
+}
+
+
 def _lease(body: Mapping[str, str]) -> str:
-    return f"{body.get('event', '')} by {body.get('holder', '')} ({body.get('reason', '')})"
+    event, holder, reason = body.get("event", ""), body.get("holder", ""), body.get("reason", "")
+    if reason == "broken" and event == "acquired":
+        return broken(body)
+    why = _HAD.get(reason, reason) if event == "acquired" else ""
+    return f"{event} by {holder}" + (f" ({why})" if why else "")
+
+
+def broken(body: Mapping[str, Any]) -> str:
+    """Who broke a lease, and why; "" of a lease record that says something else."""
+    if body.get("reason") != "broken":
+        return ""
+    return f"broken by {body.get('by') or body.get('holder', '')}: {body.get('why', '')}"
+
+
+def break_of(backend: Backend, agent: str, epoch: int) -> str:
+    """Who made ``epoch`` by breaking the lease before it, and why; "" if nobody did."""
+    record = backend.newest(agent, LEASE, seq=epoch)
+    try:
+        return broken(record.fields()) if record else ""
+    except BadRecord:
+        return ""
 
 
 def _lifecycle(body: Mapping[str, str]) -> str:

@@ -18,13 +18,17 @@ import typer
 from typer._click.core import Command as ClickCommand
 from typer._click.core import Context as ClickContext
 from typer._click.core import Parameter
+from typer._click.exceptions import MissingParameter, UsageError
 from typer._click.formatting import HelpFormatter
+from typer._click.parser import _OptionParser, _ParsingState
 from typer._types import TyperChoice
 from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command_from_info, get_group
+from typer.models import CommandInfo
 
 from recall_cli.exits import Exit
 from recall_cli.values import LongValues
-from store.errors import InvalidInput
+from store.errors import InvalidInput, LeaseHeld
 from store.text import quoted
 
 if TYPE_CHECKING:
@@ -50,6 +54,14 @@ class UnknownCommand(InvalidInput):
 
     code = "unknown_command"
     template = "no such command: {name}"
+
+
+class AgentMissing(InvalidInput):
+    """A command on one agent that does not say which."""
+
+    code = "usage"
+    template = "the agent is not named"
+    hint_template = "name it with -a AGENT, or set RECALL_AGENT"
 
 
 class Globals:
@@ -169,10 +181,29 @@ def _format_options(command: ClickCommand, ctx: ClickContext, formatter: HelpFor
 
 
 class Command(TyperCommand):
-    """A verb. Its exit codes are those that its declaration names."""
+    """A verb. Its exit codes are those that its declaration names.
+
+    The agent can be named in both ways wherever that leaves no doubt: a command
+    whose first argument is AGENT takes ``-a`` for it, and one declared with
+    ``agent_first`` takes an AGENT before its arguments for ``-a``.
+    """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, add_help_option=False, **{k: v for k, v in settings.items() if k != "add_help_option"})
+        arguments = [each for each in self.params if each.param_type_name == "argument"]
+        options = {name for each in self.params for name in each.opts}
+        self._agent_argument = bool(arguments) and _names_agent(arguments[0]) and "-a" not in options
+        self._agent_option = "-a" in options
+        self.agent_first = bool(getattr(self.callback, "recall_agent_first", False))
+        if self._agent_argument:
+            self.params.append(
+                TyperOption(
+                    param_decls=["-a", "--agent", "agent_instead"],
+                    metavar="AGENT",
+                    expose_value=False,
+                    help="The same as AGENT.",
+                )
+            )
 
     @property
     def exits(self) -> tuple[Exit, ...]:
@@ -181,6 +212,54 @@ class Command(TyperCommand):
 
     def get_params(self, ctx: ClickContext) -> list[Parameter]:
         return [*super().get_params(ctx), *GLOBAL_OPTIONS]
+
+    def collect_usage_pieces(self, ctx: ClickContext) -> list[str]:
+        pieces = super().collect_usage_pieces(ctx)
+        return [*pieces[:1], "[AGENT]", *pieces[1:]] if self.agent_first else pieces
+
+    def make_parser(self, ctx: ClickContext) -> _OptionParser:
+        """The parser, which has put the agent in its place before it counts the arguments."""
+        parser = super().make_parser(ctx)
+        count = parser._process_args_for_args
+
+        def process(state: _ParsingState) -> None:
+            words = state.largs + state.rargs
+            if self._agent_argument and "agent_instead" in state.opts:
+                state.largs, state.rargs = [state.opts["agent_instead"], *words], []
+            elif self.agent_first and "agent" not in state.opts and len(words) == len(parser._args) + 1:
+                state.opts["agent"] = words[0]
+                state.largs, state.rargs = words[1:], []
+            count(state)
+
+        parser._process_args_for_args = process  # type: ignore[method-assign]
+        return parser
+
+    def parse_args(self, ctx: ClickContext, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except UsageError as problem:
+            if isinstance(problem, MissingParameter) and problem.param is not None and problem.param.name == "agent":
+                raise AgentMissing from problem
+            told = problem.format_message()
+            if "unexpected extra argument" in told and self._agent_option:
+                told = " ".join(told.split()).rstrip(".")
+                raise InvalidInput(
+                    field=ctx.command_path,
+                    reason=told[:1].lower() + told[1:],
+                    hint="the agent is named with -a AGENT; a text with spaces needs quotes",
+                ) from problem
+            raise
+
+    def invoke(self, ctx: ClickContext) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LeaseHeld as problem:
+            can_wait = any("--wait" in each.opts for each in self.params)
+            if can_wait and problem.hint == problem.hint_template.format(**problem.details):
+                problem.hint = (
+                    f"wait for it with --wait DURATION; who it is: recall lease show {problem.details['agent']}"
+                )
+            raise
 
     def format_options(self, ctx: ClickContext, formatter: HelpFormatter) -> None:
         _format_options(self, ctx, formatter)
@@ -192,10 +271,28 @@ class Command(TyperCommand):
         formatter.write_text(f"Exit codes: {codes}. What they mean: recall help exit-codes")
 
 
+def _names_agent(argument: Parameter) -> bool:
+    return argument.nargs == 1 and str(argument.metavar).strip("[]") == "AGENT"
+
+
 class Group(TyperGroup):
-    """A noun: a set of verbs, one of which may stand for the noun alone."""
+    """A noun: a set of verbs, one of which may stand for the noun alone.
+
+    A verb's parser is built when the verb is asked for: building all of a
+    noun's costs a short command more than its work.
+    """
 
     default: ClassVar[str] = ""
+    verbs: Mapping[str, CommandInfo] = {}
+
+    def list_commands(self, ctx: ClickContext) -> list[str]:
+        return list(self.verbs)
+
+    def get_command(self, ctx: ClickContext, cmd_name: str) -> ClickCommand | None:
+        if cmd_name in self.verbs and cmd_name not in self.commands:
+            info = self.verbs[cmd_name]
+            self.commands[cmd_name] = get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=None)
+        return super().get_command(ctx, cmd_name)
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(add_help_option=False, **{k: v for k, v in settings.items() if k != "add_help_option"})
@@ -223,6 +320,19 @@ class Group(TyperGroup):
         self.format_commands(ctx, formatter)
         _format_options(self, ctx, formatter)
 
+    def format_commands(self, ctx: ClickContext, formatter: HelpFormatter) -> None:
+        """The verbs with their whole summaries; the parser's own way cuts them."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, summary_of(each)) for name, each in found if each is not None and not each.hidden]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+def summary_of(command: ClickCommand) -> str:
+    """The first line of a command's help, without its period."""
+    return (command.help or "").strip().partition("\n")[0].strip().removesuffix(".")
+
 
 # -- what a command module declares ------------------------------------------------------
 
@@ -235,17 +345,34 @@ class Verbs(typer.Typer):
             cls=cls, help=help, rich_markup_mode=None, add_completion=False, no_args_is_help=no_args_is_help
         )
 
-    def verb(self, name: str, *, exits: Iterable[Exit] = (), hidden: bool = False) -> Callable[[F], F]:
+    def group(self, name: str) -> Group:
+        """The parser of all verbs, each built when it is asked for."""
+        infos, self.registered_commands = self.registered_commands, []
+        try:
+            group = get_group(self)
+        finally:
+            self.registered_commands = infos
+        assert isinstance(group, Group)
+        group.name = name
+        group.verbs = {str(info.name): info for info in infos}
+        return group
+
+    def verb(
+        self, name: str, *, exits: Iterable[Exit] = (), hidden: bool = False, agent_first: bool = False
+    ) -> Callable[[F], F]:
         """Declares a command; its docstring is its help, the first line its summary.
 
         Args:
             name: as it is typed.
             exits: the exit codes that it may end with besides 0, 1, 2 and 130.
             hidden: whether help, completions and the reference leave it out.
+            agent_first: whether one more argument than it has, at the front, is
+                the agent; not for one whose arguments are free texts.
         """
 
         def declare(function: F) -> F:
             function.recall_exits = tuple(exits)  # type: ignore[attr-defined]
+            function.recall_agent_first = agent_first  # type: ignore[attr-defined]
             self.command(name, cls=Command, hidden=hidden)(function)
             return function
 

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from recall_cli.look import every_lease, seconds_since
 from store.backend import Backend
 from store.clock import Instant
 from store.records import ACTION, Action
+from store.running import stuck
+from store.value import value
 from store.views import View
 
 MOST_SEQ = 2**53
 _PAGE = 50
 
 
-@dataclass(frozen=True)
+@value
 class Filter:
     """What an action must be like; empty fields let everything through.
 
     Attributes:
         older_than, newer_than: seconds since it was started, or None.
         text: anywhere in its tool, step, arguments or outcome, in any case.
+        stuck: only what needs a person, a resolver or a resumption (``store.running.stuck``).
     """
 
     class_: str = ""
@@ -31,6 +33,7 @@ class Filter:
     text: str = ""
     step: str = ""
     newer_than: float | None = None
+    stuck: bool = False
 
     def lets(self, view: View, action: Action, now: Instant) -> bool:
         """Whether the action is one of those."""
@@ -45,6 +48,8 @@ class Filter:
         if self.older_than is not None and age_of(action, now) < self.older_than:
             return False
         if self.newer_than is not None and age_of(action, now) > self.newer_than:
+            return False
+        if self.stuck and not is_stuck(view, action):
             return False
         if not self.text:
             return True
@@ -75,6 +80,17 @@ def every(backend: Backend, agent: str, wanted: Filter) -> Iterator[tuple[View, 
     for name in [agent] if agent else (lease.agent for lease in every_lease(backend)):
         view = View(backend, name)
         yield from ((view, action) for action in view.actions() if wanted.lets(view, action, now))
+
+
+def is_stuck(view: View, action: Action) -> bool:
+    """Whether an action waits for somebody to see to it."""
+    backend = view.backend
+    return stuck(backend.directory, action, backend.lease(view.agent), backend.clock.now())
+
+
+def any_stuck(backend: Backend, agent: str) -> bool:
+    """Whether an agent has such an action."""
+    return next(pending(backend, agent, Filter(stuck=True)), None) is not None
 
 
 def age_of(action: Action, now: Instant) -> float:

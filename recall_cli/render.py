@@ -17,11 +17,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TextIO, TypeVar
 
 from store.errors import InvalidInput, RecallError, Unavailable
 from store.text import json_for_display, neutral, neutral_line
+from store.value import value
 
 Row = Mapping[str, Any]
 Style = str | Callable[[Any], str]
@@ -48,7 +48,7 @@ class OutputFailed(Unavailable):
     hint_template = "the output is incomplete; write it to another place"
 
 
-@dataclass(frozen=True)
+@value
 class Column:
     """One column of a table.
 
@@ -231,7 +231,7 @@ class Out:
         page = list(itertools.islice(rows, _PAGE))
         widths: list[int] = []
         while page:
-            cells = [[column.text(row)[: console.width] for column in columns] for row in page]
+            cells = [[column.text(row)[: None if column.keep else console.width] for column in columns] for row in page]
             table = Table(box=None, show_header=not widths, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
             if not widths:
                 widths = [
@@ -239,6 +239,8 @@ class Out:
                     for at, column in enumerate(columns)
                 ]
                 widths = _fit(widths, [column.keep for column in columns], console.width - 2 * len(columns))
+                # Too narrow for what must stay whole: the terminal wraps the lines, and no column is left out.
+                console.width = max(console.width, sum(widths) + 2 * len(columns))
             for column, width in zip(columns, widths, strict=True):
                 table.add_column(
                     Text(column.heading),
@@ -331,8 +333,11 @@ class Out:
             return at_end
         return answer.strip()
 
-    def confirm(self, question: str, *, yes: bool) -> bool:
+    def confirm(self, question: str, *, yes: bool, first: str = "") -> bool:
         """Whether to go on: ``yes`` is the ``--yes`` option; only a terminal is asked.
+
+        Args:
+            first: how to look before, for who is not on a terminal, such as ``--dry-run``.
 
         Raises:
             InvalidInput: not told, and nobody is there to ask.
@@ -343,7 +348,7 @@ class Out:
             raise InvalidInput(
                 field="--yes",
                 reason="is needed, since there is no terminal to ask on",
-                hint="look first with --dry-run, then add --yes",
+                hint=f"look first with {first}, then add --yes" if first else "add --yes",
             )
         return self.ask(f"{question} [y/N]").lower() in ("y", "yes")
 

@@ -153,7 +153,7 @@ def agreed(here: Globals, rows: list[Row], question: str, yes: bool) -> bool:
             here.out.message(line(public(each)))
         if len(rows) > _SHOWN:
             here.out.message(f"… and {len(rows) - _SHOWN:,} more")
-    return here.out.confirm(question, yes=yes)
+    return here.out.confirm(question, yes=yes, first="--dry-run")
 
 
 def _settle(here: Globals, rows: list[Row], end: ActionEnd, *, by: str, force: bool) -> RecallError | None:

@@ -10,7 +10,6 @@ from typer._click.core import Context as ClickContext
 from typer._click.core import Parameter
 from typer._click.formatting import HelpFormatter
 from typer.core import TyperOption
-from typer.main import get_group
 
 from recall_cli.app import ACT, COMMANDS, KEEP, LOOK
 from recall_cli.options import Globals, Group, Noun, Verbs
@@ -18,7 +17,8 @@ from recall_cli.options import Globals, Group, Noun, Verbs
 _HELP = """Durable memory for AI agents: what an agent did, kept in a directory, so that the next process can go on.
 
 The agent is named by argument, by --agent or by RECALL_AGENT. Data is printed on
-stdout and everything else on stderr.
+stdout and everything else on stderr. A list is a table on a terminal; in a pipe
+each thing is one line, its fields between tabs, without a heading, and times exact.
 """
 
 
@@ -48,9 +48,10 @@ def load(name: str) -> ClickCommand:
     """The command of the table's entry ``name``; imports its module."""
     app = import_module(f"recall_cli.commands.{COMMANDS[name].module}").app
     assert isinstance(app, Verbs), f"recall_cli.commands.{COMMANDS[name].module}.app must be a Noun or Verbs"
-    group = get_group(app)
-    group.name = name
-    return group if isinstance(app, Noun) else group.commands[name]
+    group = app.group(name)
+    command = group if isinstance(app, Noun) else group.get_command(ClickContext(group), name)
+    assert command is not None
+    return command
 
 
 def _version(ctx: ClickContext, param: Parameter, value: Any) -> None:

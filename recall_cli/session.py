@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from recall_cli.options import Globals
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.files import exists
-from store.errors import LeaseNotHeld, NotFound, TokenMismatch, Unavailable
+from store.errors import LeaseNotHeld, NotFound, StoreEmpty, TokenMismatch, Unavailable
 from store.text import check_agent
 from store.views import View
 
@@ -25,6 +25,8 @@ def reading(here: Globals) -> Iterator[SqliteBackend]:
     """The store, opened so that looking does not touch it."""
     backend = SqliteBackend(here.directory, read_only=True, on_bad_record=here.out.warn)
     try:
+        if backend.empty:
+            here.out.warn(StoreEmpty(what="store", name="", path=backend.directory))
         yield backend
     finally:
         backend.close()
@@ -56,7 +58,7 @@ def writing(here: Globals) -> Iterator[SqliteBackend]:
     try:
         yield backend
     finally:
-        backend.close()
+        backend.leave()
 
 
 def write(here: Globals, agent: str, work: Callable[[Agent], T], *, needs_lease: str = "") -> T:
@@ -84,7 +86,17 @@ def write(here: Globals, agent: str, work: Callable[[Agent], T], *, needs_lease:
     with writing(here) as backend:
         if token:
             return work(exported(backend, agent, token))
-        return once(backend, agent, work)
+        with telling_if_new(here, backend, agent):
+            return once(backend, agent, work)
+
+
+@contextmanager
+def telling_if_new(here: Globals, backend: SqliteBackend, agent: str) -> Iterator[None]:
+    """Say so when the block has made the agent, since a misspelt name makes one too."""
+    new = backend.lease(agent) is None
+    yield
+    if new:
+        here.out.message(f"agent {agent} is new")
 
 
 @contextmanager

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from store.value import value
 
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 _ONLY_THE_SHELL = frozenset("`*?[{();|&<>")
 _SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]|[^\x00-\x7f]")
 
 
-@dataclass(frozen=True)
+@value
 class Word:
     """One word of the line.
 

@@ -17,11 +17,11 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from recall_cli.streams import Kept, Stream, write_all
 from recall_cli.terminal import FROM_TERMINAL, Terminal, stop
+from store.value import value
 
 # Passed on to the command. SIGKILL and SIGSTOP cannot be; SIGTERM's meaning is the caller's.
 PASSED_ON = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
@@ -31,7 +31,7 @@ _LINGER_MOST = 2.0
 KILL_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
 
-@dataclass(frozen=True)
+@value
 class Ended:
     """How a command ended.
 

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recall_cli.spawn import Child, Ended
@@ -32,6 +32,7 @@ from store.errors import (
 from store.records import Action
 from store.running import witness
 from store.text import quoted
+from store.value import value
 from store.views import View
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class OutputCut(Conflict):
     hint_template = "accept what was kept with --replay-cut, or give the step an --output-limit next time"
 
 
-@dataclass(frozen=True)
+@value
 class Call:
     """What a step is, and how it is to be run.
 
@@ -84,7 +85,7 @@ class Call:
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@value
 class Outcome:
     """What became of a call.
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from typer._click.core import Command as ClickCommand
 from typer._click.core import Context as ClickContext
 from typer._click.core import Parameter
 from typer.core import TyperArgument, TyperOption
 
 from recall_cli.exits import Exit
-from recall_cli.options import GLOBAL_OPTIONS, Command, Group
+from recall_cli.options import GLOBAL_OPTIONS, Command, Group, summary_of
 from store.records import CLOSED_STATUSES
+from store.value import value
 
 # What a metavar's value is, for completion: files, commands, and what the store has.
 TAKES = {
@@ -31,7 +30,7 @@ STORED = ("agent", "kind", "pointer", "ref", "step", "tool", "action", "pending"
 _OPEN_ONLY = ("recall actions end", "recall actions resolve")
 
 
-@dataclass(frozen=True)
+@value
 class Param:
     """An option or argument.
 
@@ -54,7 +53,7 @@ class Param:
     many: bool = False
 
 
-@dataclass(frozen=True)
+@value
 class Node:
     """A command or group. ``path`` starts below ``recall``, which itself has none."""
 
@@ -111,11 +110,6 @@ def _node(ctx: ClickContext) -> Node:
         children=tuple(children),
         exits=command.exits if isinstance(command, Command) else (),
     )
-
-
-def summary_of(command: ClickCommand) -> str:
-    """The first line of a command's help, without its period."""
-    return (command.help or "").strip().partition("\n")[0].strip().removesuffix(".")
 
 
 def _param(ctx: ClickContext, param: Parameter) -> Param | None:

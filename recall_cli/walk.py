@@ -1,31 +1,41 @@
-"""The walk through what is pending: shows each call, asks what became of it, settles it."""
+"""The walk through what is pending: shows each call, asks what became of it, settles it.
+
+The list is made at the start, so that each can be shown as the first of how
+many; whatever was settled meanwhile is said to be so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
+from recall_cli.look import age_of, lease_state, summary
 from recall_cli.options import Globals
-from recall_cli.pending import Filter, age_of, args_of, pending
+from recall_cli.pending import Filter, args_of, pending
 from recall_cli.render import Out
 from recall_cli.resolving import perhaps_running
 from recall_cli.session import operate, reading, require
-from recall_cli.values import age
 from store import checks
 from store.actions import ActionEnd
 from store.agent import Agent
 from store.canonical import BLOB_LIMIT
 from store.clock import Instant
 from store.errors import BadRecord, Conflict, InvalidInput, NotFound, StillRunning
-from store.records import ACTION, LEASE, STEP, TOOL, TURN, Action, Record
-from store.text import check_text, cut, lines_of
+from store.records import ACTION, LEASE, STEP, TOOL, Action, Record
+from store.running import may_be_acting
+from store.text import check_text, lines_of
 from store.views import View
 
 _AROUND = 3  # records shown before and after
 _LOOKED = 12  # records looked at for them
-_EXCERPT = 120  # bytes of each
 _ARGS_LINES = 40
 _CHOICES = {"d": "done", "f": "failed", "a": "abandoned", "s": "skip", "q": "quit"}
+EXPLAINED = (
+    "d  done: it happened; a step is never run again, and the model reads the result",
+    "f  failed: it happened and went wrong; an external step is attempted again only after: recall actions retry",
+    "a  abandoned: it did not happen; the step's next start is a new attempt",
+    "s  skip: leave it open, go on with the next",
+    "q  quit: leave it and all after it open",
+)
 
 
 def walk(here: Globals, agent: str, seqs: list[int], wanted: Filter, *, by: str) -> None:
@@ -39,12 +49,17 @@ def walk(here: Globals, agent: str, seqs: list[int], wanted: Filter, *, by: str)
         with reading(here) as backend:
             if agent:
                 require(backend, agent)
-            for view, action in _named(View(backend, agent), seqs) if seqs else pending(backend, agent, wanted):
+            found = [(agent, seq) for seq in seqs] or [
+                (view.agent, action.seq) for view, action in pending(backend, agent, wanted)
+            ]
+            for name, seq in found:
+                view = View(backend, name)
+                action = view.action(seq)
                 seen += 1
                 if not action.open:
                     out.message(f"action {action.seq} of {view.agent} is {action.status} already")
                     continue
-                _show(out, view, action, backend.clock.now())
+                _show(out, view, action, f"{seen} of {len(found)}")
                 answer = _settle(here, view, action, by)
                 settled += answer == "settled"
                 if answer == "quit":
@@ -54,11 +69,6 @@ def walk(here: Globals, agent: str, seqs: list[int], wanted: Filter, *, by: str)
         out.message(_told(settled, seen))
         raise
     out.message(_told(settled, seen) if seen else "nothing is pending", "recall actions list --pending" if seen else "")
-
-
-def _named(view: View, seqs: list[int]) -> Iterator[tuple[View, Action]]:
-    for seq in seqs:
-        yield view, view.action(seq)
 
 
 def _told(settled: int, seen: int) -> str:
@@ -72,11 +82,13 @@ def _settle(here: Globals, view: View, action: Action, by: str) -> str:
     if obstacle is not None:
         out.message(obstacle.message)
     while True:
-        answer = out.ask("[d]one [f]ailed [a]bandoned [s]kip [q]uit?", at_end="q").lower()
+        answer = out.ask("[d]one [f]ailed [a]bandoned [s]kip [q]uit [?] explain:", at_end="q").lower()
         choice = _CHOICES.get(answer[:1], "") if answer[:1] and _is_word(answer) else ""
         if choice in ("skip", "quit"):
             return choice
         if not choice:
+            for line in EXPLAINED:
+                out.message(line)
             continue
         if obstacle is not None and not out.confirm("it may be running right now; settle it all the same?", yes=False):
             return "skip"
@@ -110,10 +122,11 @@ def _ask_text(out: Out, question: str, limit: int) -> str:
             out.error(problem.code, problem.message, problem.hint)
 
 
-def _show(out: Out, view: View, action: Action, now: Instant) -> None:
+def _show(out: Out, view: View, action: Action, place: str) -> None:
     """One call, whole, and what the log says around it, on stderr; all of it is stored text and shown as such."""
+    now = view.backend.clock.now()
     out.message("")
-    out.message(f"action {action.seq} of {view.agent}: {action.tool} ({action.class_}, {action.status})")
+    out.message(f"{place}: action {action.seq} of {view.agent}: {action.tool} ({action.class_}, {action.status})")
     lines = lines_of(args_of(view, action))
     out.message("  arguments: " + lines[0])
     for line in lines[1:_ARGS_LINES]:
@@ -123,22 +136,35 @@ def _show(out: Out, view: View, action: Action, now: Instant) -> None:
     out.message(f"  key: {action.key}")
     if action.step:
         out.message(f"  step: {action.step}" + (f" of run {action.run}" if action.run else ""))
-    out.message(f"  started: {action.started_at}, {age(age_of(action, now))} ago")
-    out.message(f"  epoch: {action.epoch}, held by {_holder(view, action.epoch)}")
+    out.message(f"  started: {action.started_at}, {age_of(action.started_at, now)} ago")
+    out.message(f"  by: {_starter(view, action, now)}")
     if action.resolution:
         out.message(f"  so far: {action.resolution}")
     out.message("  the log around it:")
     for record in _around(view, action):
         mark = ">" if record.kind == ACTION and record.seq == action.seq else " "
-        out.message(f"  {mark} {record.lsn} {record.at[:19]}Z {_excerpt(record)}")
+        out.message(f"  {mark} {record.lsn} {record.at[:19]}Z {record.key}  {summary(record)}")
 
 
-def _holder(view: View, epoch: int) -> str:
-    record = view.backend.newest(view.agent, LEASE, seq=epoch)
+def _starter(view: View, action: Action, now: Instant) -> str:
+    """Who started it, whether they can still be doing it, and who acts for the agent now."""
+    record = view.backend.newest(view.agent, LEASE, seq=action.epoch)
     try:
-        return str(record.fields().get("holder", "?")) if record else "?"
+        holder = str(record.fields().get("holder", "?")) if record else "?"
     except BadRecord:
-        return "?"
+        holder = "?"
+    lease = view.backend.lease(view.agent)
+    told = f"{holder} (epoch {action.epoch})"
+    if lease is None or lease.incarnation != action.incarnation:
+        then = f"; {lease.holder} acts for {view.agent} now" if lease and may_be_acting(lease, now) else ""
+        return f"{told}, which does not hold the lease any more{then}"
+    states = {
+        "live": "which holds the lease and may be at it right now",
+        "lapsed": "whose lease has lapsed; whether it lives is not known here",
+        "dead": "which is dead",
+        "released": "which has released the lease",
+    }
+    return f"{told}, {states[lease_state(lease, now)]}"
 
 
 def _around(view: View, action: Action) -> list[Record]:
@@ -149,20 +175,3 @@ def _around(view: View, action: Action) -> list[Record]:
     told = [record for record in found if record.kind not in (STEP, TOOL)]
     before = sum(record.lsn < at for record in told)
     return told[max(0, before - _AROUND) : before + 1 + _AROUND]
-
-
-def _excerpt(record: Record) -> str:
-    """A record as a person reads it in passing."""
-    try:
-        body = record.fields()
-    except BadRecord:
-        return f"{record.key} (cannot be read)"
-    if record.kind == TURN:
-        told = f"turn {record.seq}, {body.get('role')}: {body.get('content', '')}"
-    elif record.kind == ACTION:
-        told = f"action {record.seq}, {body.get('tool')}: {body.get('status')}"
-    elif record.kind == LEASE:
-        told = f"epoch {record.seq}, {body.get('holder')} ({body.get('reason')})"
-    else:
-        told = f"{record.key} {record.body}"
-    return told if len(told.encode("utf-8", "replace")) <= _EXCERPT else cut(told, _EXCERPT) + "…"

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from store.errors import ActionClosed, AlreadyBegun, InvalidInput, NeedsSettling, StepFailed, StepMismatch
 from store.records import CLOSED_STATUSES, STATUSES, Action, Turn
 from store.text import cut, quoted
+from store.value import value
 
 
-@dataclass(frozen=True)
+@value
 class ActionEnd:
     """What a resolver found out about an interrupted action.
 
@@ -32,7 +33,7 @@ class ActionEnd:
     resolution: str = ""
 
 
-@dataclass(frozen=True)
+@value
 class ReconcileReport:
     """What a pass over the interrupted actions did.
 

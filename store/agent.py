@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from store import checks
@@ -34,6 +34,7 @@ from store.records import (
     compact,
 )
 from store.text import check_count, check_text, cut, quoted
+from store.value import value
 from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
 
 _RUN = "run-"
@@ -46,7 +47,7 @@ def is_own_run(name: str) -> bool:
     return bool(_OWN_RUN.fullmatch(name))
 
 
-@dataclass(frozen=True)
+@value
 class Context:
     """What a process resumes from.
 
@@ -408,7 +409,11 @@ class Agent(ActionOperations):
         def attempt() -> tuple[list[Draft], list[Expect]]:
             record = self._backend.newest(self.id, POINTER, name=name)
             if record is None or self.view.read(record, Pointer.read).removed:
-                raise NotFound(what="pointer", name=quoted(name))
+                raise NotFound(
+                    what="pointer",
+                    name=f"{quoted(name)} of {self.id}",
+                    hint=f"list them with: recall pointers list {self.id}",
+                )
             return [_pointer_draft(Pointer(name, "", removed=True))], [Expect(POINTER, record.lsn, name=name)]
 
         self._append(attempt)

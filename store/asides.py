@@ -7,7 +7,6 @@ listed, read and exported for as long as the store exists.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from store.audit import Row, blobs_named
 from store.backend import Backend
@@ -15,10 +14,11 @@ from store.clock import rfc3339
 from store.errors import NotFound
 from store.records import Record
 from store.transfer import ASIDE_FORMAT, Lines, blob_line, record_line
+from store.value import value
 from store.verify import Inspectable
 
 
-@dataclass(frozen=True)
+@value
 class Aside:
     """One switch to another branch, and what it left behind.
 

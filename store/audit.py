@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ from store.records import (
     WorkingState,
 )
 from store.text import quoted
+from store.value import value
 
 NUMBERED = (WORKING_STATE, TURN, ACTION, LEASE, RUN)
 NAMED = (POINTER, OUTPUT, STEP, TOOL, LIFECYCLE)
@@ -92,7 +93,7 @@ class Head(NamedTuple):
     should_be_open: int
 
 
-@dataclass(frozen=True)
+@value
 class Position:
     """How far a log has come: what the next record is checked against.
 

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
 from store.clock import Clock, Random
 from store.errors import BadRecord
 from store.lease import Fence, Lease, LeaseRequest, Reason
 from store.records import Draft, Expect, Record
+from store.value import value
 
 
-@dataclass(frozen=True)
+@value
 class Acquired:
     """A granted lease, why it was granted, and the row before it."""
 
@@ -30,7 +30,7 @@ class Acquired:
     previous: Lease | None
 
 
-@dataclass(frozen=True)
+@value
 class Branch:
     """A branch of an agent's log.
 
@@ -57,7 +57,7 @@ class Branch:
     at: str
 
 
-@dataclass(frozen=True)
+@value
 class Counters:
     """How far an agent's log and its numbered kinds have come."""
 

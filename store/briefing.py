@@ -15,13 +15,13 @@ parser (``tests/briefing_parser.py`` is one), always knows whose words it reads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from store.briefing_parts import DEFAULT_BUDGET, BriefingParts, check_budget
 from store.briefing_sections import actions_section, outputs_section, pointers_section, state_section, turns_section
 from store.briefing_text import byte_size, number
 from store.records import Action, plain
+from store.value import value
 
 MOST_ACTIONS = 20  # unfinished actions told in full
 
@@ -36,7 +36,7 @@ _FRESH = (
 _NOTHING = "\n\n(Nothing to go on from: no notes, turns, pointers, outputs or unfinished actions.)"
 
 
-@dataclass(frozen=True)
+@value
 class Briefing:
     """A rendered briefing.
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from store.records import Action, OutputRef, Pointer, Turn, WorkingState
 from store.text import check_count
+from store.value import value
 
 LEAST_BUDGET = 512  # tokens: room for every section's heading and count, whatever is stored
 DEFAULT_BUDGET = 8000
 MOST_BUDGET = 10_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@value
 class BriefingParts:
     """What a briefing is made of, as the store held it at one moment.
 
@@ -43,9 +44,9 @@ class BriefingParts:
     turns: tuple[Turn, ...]
     turns_total: int
     now: datetime
+    fresh: bool
     viewer: str = ""
     still_running: Mapping[int, str] = field(default_factory=dict)
-    fresh: bool
     at: int | None = None
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Protocol
 
+from store.value import value
 
-@dataclass(frozen=True)
+
+@value
 class Instant:
     """One moment, read off both clocks.
 

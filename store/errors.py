@@ -45,7 +45,7 @@ class InvalidInput(RecallError):
 
     def __init__(self, **details: Any) -> None:
         # A reason that is a predicate ("must not be empty") reads on after its subject.
-        said = str(details["reason"]).partition(" ")[0] in _PREDICATES
+        said = str(details.get("reason", "")).partition(" ")[0] in _PREDICATES
         super().__init__(**{"joint": "" if said else ":", **details})
 
 
@@ -65,6 +65,14 @@ class StoreMissing(NotFound):
     code = "store_missing"
     template = "no store in {path}"
     hint_template = "name one with --dir or RECALL_DIR; the first write creates it"
+
+
+class StoreEmpty(NotFound):
+    """The files of a store without anything in them; looking goes on, and finds nothing."""
+
+    code = "store_empty"
+    template = "store {path} is empty: its making was cut short, or it was emptied"
+    hint_template = "the next write completes it; if it ever had agents, put a backup or an export in its place"
 
 
 # -- the caller has to wait, or to ask the holder ----------------------------------

@@ -9,12 +9,12 @@ Kleppmann's, "How to do distributed locking", 2016).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 from store.clock import Instant
 from store.errors import InvalidInput, LeaseExpired, LeaseLost, LeaseNotHeld, TokenMismatch
 from store.process import Process
+from store.value import value
 
 DEFAULT_TTL_MS = 60_000
 SHELL_TTL_MS = 3_600_000  # of an exported lease: a shell renews only when it writes
@@ -26,7 +26,7 @@ State = Literal["held", "released"]
 Reason = Literal["first", "released", "expired", "dead", "again", "broken"]
 
 
-@dataclass(frozen=True)
+@value
 class Fence:
     """The fencing token: what a writer proves at every append.
 
@@ -57,7 +57,7 @@ class Fence:
         return Fence(agent, parts[1], int(parts[2]), parts[3])
 
 
-@dataclass(frozen=True)
+@value
 class Lease:
     """The lease row of an agent, held or released.
 
@@ -103,7 +103,7 @@ class Lease:
         return self.state == "held" and self.left_ms(now) > 0
 
 
-@dataclass(frozen=True)
+@value
 class LeaseRequest:
     """What a contender brings to an acquisition.
 

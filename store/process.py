@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 
 from store.clock import boot_id
+from store.value import value
 
 
-@dataclass(frozen=True)
+@value
 class Process:
     """One process, named so that no later one can be taken for it.
 

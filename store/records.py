@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from typing import Any
 
 from store.canonical import key_of
 from store.errors import BadRecord
+from store.value import value
 
 WORKING_STATE, TURN, POINTER, OUTPUT = "working_state", "turn", "pointer", "output"
 ACTION, LEASE, STEP, LIFECYCLE = "action", "lease", "step", "lifecycle"
@@ -26,7 +27,7 @@ NEXT = -1  # a draft's seq: the next free number of its kind
 FetchBlob = Callable[[str], bytes]
 
 
-@dataclass(frozen=True)
+@value
 class Draft:
     """A record about to be appended; the log gives it lsn, epoch, time and hash.
 
@@ -41,7 +42,7 @@ class Draft:
     name: str = ""
 
 
-@dataclass(frozen=True)
+@value
 class Expect:
     """What must be true of a key for an append to happen: its newest lsn, 0 for none."""
 
@@ -51,7 +52,7 @@ class Expect:
     name: str = ""
 
 
-@dataclass(frozen=True)
+@value
 class Record:
     """One entry of an agent's log. ``line`` holds the canonical bytes."""
 
@@ -161,7 +162,7 @@ class _Reader:
         return tuple(value)
 
 
-@dataclass(frozen=True)
+@value
 class WorkingState:
     """The agent's note to its next instance; each update is a version.
 
@@ -220,7 +221,7 @@ STATE_LISTS = ("plan", "decisions", "open_questions")
 STATE_FIELDS = ("goal", "plan", "progress", "focus", "decisions", "open_questions", "notes", "step")
 
 
-@dataclass(frozen=True)
+@value
 class Turn:
     """One message, verbatim.
 
@@ -254,7 +255,7 @@ class Turn:
 ROLES = ("system", "user", "assistant", "tool")
 
 
-@dataclass(frozen=True)
+@value
 class Pointer:
     """Where a piece of work lives. ``removed`` ones stay in the log only."""
 
@@ -291,7 +292,7 @@ POINTER_TYPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True)
+@value
 class OutputRef:
     """A stored output without its content. ``tokens`` is its size, four UTF-8 bytes each."""
 
@@ -307,7 +308,7 @@ class OutputRef:
         return OutputRef(record.name, take.text("tool"), take.text("summary"), take.number("tokens"), record.at)
 
 
-@dataclass(frozen=True)
+@value
 class Output:
     """A large text kept whole under a ref."""
 
@@ -327,7 +328,7 @@ class Output:
         return Output(record.name, take.text("content"), take.text("tool"), take.text("summary"), record.at)
 
 
-@dataclass(frozen=True)
+@value
 class Action:
     """One tool call that may touch the world.
 

@@ -8,7 +8,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from store.audit import Row, Walk, blobs_named, body_of
@@ -20,6 +19,7 @@ from store.lease import Lease
 from store.process import Process
 from store.text import AGENT_ID, quoted
 from store.transfer import ASIDE_FORMAT, FORMAT, Transferred
+from store.value import value
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ def check_header(file: BinaryIO) -> None:
     _check_format(first)
 
 
-@dataclass(frozen=True)
+@value
 class _Line:
     """One line: its number, its fields, and the sum of the bytes before it."""
 

@@ -4,7 +4,7 @@ An export is a header line; for each agent an ``agent`` line, its records
 branch by branch (each after the blobs that it is the first to name) and an
 ``agent_end`` line; and an ``end`` line with the SHA-256 of all bytes before it.
 A record's ``line`` is its canonical line as text, so that chain and hashes can
-be derived again; docs/json-keep.md lists every field.
+be derived again; docs/json.md lists every field.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from store.audit import Row, Seen, Walk, blobs_named, body_of
@@ -22,6 +21,7 @@ from store.clock import rfc3339
 from store.errors import Corrupt, NotFound
 from store.lease import Lease
 from store.text import json_for_display
+from store.value import value
 from store.verify import Inspectable
 
 FORMAT = "recall.export/1"
@@ -30,7 +30,7 @@ ASIDE_FORMAT = "recall.aside/1"
 Watch = Callable[[Iterable[Seen], int], Iterable[Seen]]
 
 
-@dataclass(frozen=True)
+@value
 class Transferred:
     """One agent that was exported or imported: what its ``agent_end`` line says."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from store.audit import Head, Row, Seen, Walk, blobs_named, body_of, check_body
@@ -21,6 +20,7 @@ from store.errors import BadRecord, Corrupt, NotFound
 from store.lease import Lease
 from store.records import Record
 from store.text import quoted
+from store.value import value
 
 Watch = Callable[[Iterable[Seen], int], Iterable[Seen]]
 
@@ -36,7 +36,7 @@ class Inspectable(Backend, Protocol):
     def check_file(self, most: int = 100) -> list[str]: ...
 
 
-@dataclass(frozen=True)
+@value
 class Problem:
     """One thing that is not as it was written.
 
@@ -52,7 +52,7 @@ class Problem:
     reason: str
 
 
-@dataclass(frozen=True)
+@value
 class Checked:
     """The end of one agent's check.
 
@@ -68,7 +68,7 @@ class Checked:
     problems: int
 
 
-@dataclass(frozen=True)
+@value
 class Saved:
     """A head that an earlier check printed: the record at ``lsn`` had this hash (hexadecimal)."""
 

@@ -127,7 +127,8 @@ class View:
             raise InvalidInput(field="ref", reason=f"must be text, not {quoted(ref)}")
         record = self.backend.newest(self.agent, OUTPUT, name=ref, at=self.at)
         if record is None:
-            raise NotFound(what="output", name=quoted(ref))
+            hint = f"list them with: recall outputs list {self.agent}"
+            raise NotFound(what="output", name=f"{quoted(ref)} of {self.agent}", hint=hint)
         return self.read(record, Output.read)
 
     def content(self, ref: str) -> str:
@@ -276,8 +277,15 @@ class View:
     def _number(self, kind: str, seq: int, what: str) -> Record:
         record = self.backend.newest(self.agent, kind, seq=check_whole(what, seq), at=self.at)
         if record is None:
-            raise NotFound(what=what, name=shown_number(seq).replace(",", ""))
+            raise self._missing(what, seq)
         return record
+
+    def _missing(self, what: str, seq: int) -> NotFound:
+        number = shown_number(seq).replace(",", "")
+        listed = {"action": "actions list", "turn": "turns list", "version": "state history"}[what]
+        return NotFound(
+            what=what, name=f"{number} of {self.agent}", hint=f"list them with: recall {listed} {self.agent}"
+        )
 
     def _tail(self, kind: str, read: Read[T], limit: int | None, before: int | None = None) -> Iterator[T]:
         left = limit

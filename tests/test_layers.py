@@ -32,7 +32,7 @@ ROWS = [
     {"aio"},
 ]
 BACKENDS_USE = {
-    "errors", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",
+    "errors", "value", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",
     "asides", "running",
 }  # fmt: skip
 HEAVY = {"typer", "rich", "pydantic", "sqlite_utils", "boto3", "mcp", "asyncio", "logging", "subprocess", "sqlite3"}

@@ -10,31 +10,43 @@ import pytest
 
 from tools import readme
 
-_TEXT = readme.README.read_text(encoding="utf-8") if readme.README.exists() else ""
-_SECTIONS = list(dict.fromkeys(block.section for block in readme.blocks(_TEXT)))
+_SECTIONS = [
+    (document.name, section)
+    for document in readme.DOCUMENTS
+    for section in dict.fromkeys(block.section for block in readme.blocks(document.read_text(encoding="utf-8")))
+]
 
 
-def _only(section: str) -> str:
-    """The README with the blocks of one section."""
-    return "\n".join(f"## {section}\n```{each.language}\n" + "\n".join(each.lines) + "\n```" for each in _of(section))
+def _blocks(name: str) -> list[readme.Block]:
+    (document,) = (each for each in readme.DOCUMENTS if each.name == name)
+    return readme.blocks(document.read_text(encoding="utf-8"))
 
 
-def _of(section: str) -> list[readme.Block]:
-    return [block for block in readme.blocks(_TEXT) if block.section == section]
+def _session(section: str, its: list[readme.Block]) -> str:
+    """A document with these blocks in one section."""
+    return "\n".join(f"## {section}\n```{each.language}\n" + "\n".join(each.lines) + "\n```" for each in its)
 
 
-@pytest.mark.parametrize("section", _SECTIONS)
-def test_the_readme_shows_what_happens(section: str, tmp_path: Path) -> None:
-    """Every block of a section is run in order, and the outputs are those of the README."""
-    ((name, exchanges),) = readme.run(_only(section), readme.prepared(tmp_path), tmp_path)
+@pytest.mark.parametrize(("document", "section"), _SECTIONS)
+def test_a_document_shows_what_happens(document: str, section: str, tmp_path: Path) -> None:
+    """Every block of a section is run in order, and the outputs are those of the document."""
+    text = _session(section, [each for each in _blocks(document) if each.section == section])
+    ((name, exchanges),) = readme.run(text, readme.prepared(tmp_path), tmp_path)
     assert exchanges
     found = readme.differences(name, exchanges)
     assert not found, "make it true, or: python tools/readme.py --write\n\n" + "\n\n".join(found)
 
 
+def test_the_readme_may_be_followed_in_one_directory(tmp_path: Path) -> None:
+    """Who types the whole tour and then the Python programs in one place sees the same."""
+    its = [each for each in _blocks("README.md") if each.section != "Set up"]
+    ((name, exchanges),) = readme.run(_session("all", its), readme.prepared(tmp_path), tmp_path)
+    assert readme.differences(name, exchanges) == []
+
+
 def test_the_readme_has_blocks_for_shell_and_for_python() -> None:
     """The tour is there: a README whose blocks the test does not find would pass it."""
-    languages = [block.language for block in readme.blocks(_TEXT)]
+    languages = [block.language for block in _blocks("README.md")]
     assert languages.count("console") >= 5
     assert languages.count("python") >= 1
 

@@ -1,4 +1,5 @@
-"""Writes what is generated from the command tree: ``completions/`` and ``docs/commands.md``.
+"""Writes what is generated: from the command tree ``completions/`` and ``docs/commands.md``, from the engine's
+signatures and docstrings the reference in ``docs/python.md``, whose beginning is written by hand.
 
 ``--check`` writes nothing and fails, naming them, when checked-in files are stale.
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 from recall_cli.completions import SHELLS, script
 from recall_cli.exits import Exit
 from recall_cli.tree import Node, Param, tree
+from tools import python_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,7 +22,8 @@ def generated() -> dict[str, str]:
     """Every generated file: its path from the root of the repository, and its text."""
     names = {"bash": "recall.bash", "zsh": "_recall", "fish": "recall.fish"}
     files = {f"completions/{names[shell]}": script(shell) for shell in SHELLS}
-    return files | {"docs/commands.md": reference()}
+    by_hand = (ROOT / "docs/python.md").read_text(encoding="utf-8").partition(python_reference.MARK)[0]
+    return files | {"docs/commands.md": reference(), "docs/python.md": by_hand + python_reference.reference()}
 
 
 def reference() -> str:

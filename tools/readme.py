@@ -1,10 +1,10 @@
-"""Runs what README.md shows. ``--write`` puts the real outputs in; the test compares them with what is there.
+"""Runs what README.md and docs/python.md show. ``--write`` puts the real outputs in; the test compares them.
 
 Each section with a ``##`` heading is one session: an empty directory and one
 bash. In a ``console`` block a line that starts with ``$ `` is typed (``> ``
 goes on with it) and the lines after it are what a terminal then shows. A
 ``python`` block is a program, and a ``text`` block right after it what it
-prints. Other blocks are not accepted, so that nothing in the README is unrun.
+prints. Other blocks are not accepted, so that nothing shown is unrun.
 
 What differs from run to run is compared by its place: the first key in the
 README stands for the first key of the run, and so on; times, durations and
@@ -26,6 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+DOCUMENTS = (README, ROOT / "docs" / "python.md")  # what is in them is run
 _PATIENCE = 120.0  # seconds for one command
 _MARK = "\x1e"
 _HOME = "/home/you"
@@ -266,15 +267,15 @@ def environment() -> dict[str, str]:
     return kept | {"PATH": path, "TERM": "dumb", "COLUMNS": "110", "LINES": "40", "USER": "you", "LOGNAME": "you"}
 
 
-def _write() -> None:
-    text = README.read_text(encoding="utf-8")
+def _write(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
     lines = text.split("\n")
     with tempfile.TemporaryDirectory(prefix="recall-readme-") as scratch:
         exchanges = [each for _, its in run(text, prepared(Path(scratch)), Path(scratch)) for each in its]
     for exchange in sorted(exchanges, key=lambda each: -each.first):
         if exchange.first:
             lines[exchange.first : exchange.first + len(exchange.expected)] = _renewed(exchange)
-    README.write_text("\n".join(lines), encoding="utf-8")
+    document.write_text("\n".join(lines), encoding="utf-8")
 
 
 def _renewed(exchange: Exchange) -> list[str]:
@@ -310,4 +311,5 @@ def prepared(scratch: Path) -> dict[str, str]:
 if __name__ == "__main__":
     if sys.argv[1:] != ["--write"]:
         sys.exit("usage: python tools/readme.py --write")
-    _write()
+    for each in DOCUMENTS:
+        _write(each)

@@ -35,6 +35,9 @@ def list_actions(
         bool, typer.Option("--all-agents", help="Of every agent, whatever RECALL_AGENT says.")
     ] = False,
     only_pending: Annotated[bool, typer.Option("--pending", help="Only open ones: started or unknown.")] = False,
+    only_stuck: Annotated[
+        bool, typer.Option("--stuck", help="Only open ones that somebody must see to; not those that are running.")
+    ] = False,
     status: Annotated[
         str | None, typer.Option("--status", click_type=Choice(STATUSES), help="Only in this status.")
     ] = None,
@@ -60,7 +63,11 @@ def list_actions(
 ) -> None:
     """List actions, of one agent or of all.
 
-    Newest first within an agent; open ones (--pending) oldest first.
+    Newest first within an agent; open ones (--pending, --stuck) oldest first.
+    Stuck are the unknown ones, and the started ones whose agent nobody acts
+    for any more; a person, a resolver or the next resume must see to them, and
+    --stuck --fail-if-any is the alert for that. In a pipe each action is a
+    line with tabs and no heading, and AGE is the exact time of its start.
     """
     here = Globals.of(ctx)
     wanted = Filter(
@@ -71,6 +78,7 @@ def list_actions(
         text=text,
         older_than=duration("--older-than", older_than) if older_than else None,
         newer_than=duration("--newer-than", newer_than) if newer_than else None,
+        stuck=only_stuck,
     )
     most = check_limit(limit)
     agent = "" if all_agents else agent
@@ -82,7 +90,8 @@ def list_actions(
         if agent:
             require(backend, agent)
         now = backend.clock.now()
-        found = (pending if only_pending or status in OPEN_STATUSES else every)(backend, agent, wanted)
+        only_open = only_pending or only_stuck or status in OPEN_STATUSES
+        found = (pending if only_open else every)(backend, agent, wanted)
 
         def rows() -> Iterator[dict[str, Any]]:
             nonlocal count
@@ -96,7 +105,7 @@ def list_actions(
         raise typer.Exit(Exit.UNSETTLED)
 
 
-@app.verb("show", exits=READS)
+@app.verb("show", exits=READS, agent_first=True)
 def show(
     ctx: typer.Context,
     agent: AgentOption,
@@ -114,7 +123,7 @@ def show(
 _ENDINGS = (*CLOSED_STATUSES, "unknown")
 
 
-@app.verb("begin", exits=(*WRITES, Exit.UNSETTLED))
+@app.verb("begin", exits=(*WRITES, Exit.UNSETTLED), agent_first=True)
 def begin(
     ctx: typer.Context,
     agent: AgentOption,
@@ -176,7 +185,7 @@ Result = Annotated[str | None, typer.Option("--result", metavar="TEXT", help="Wh
 Error = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="What went wrong; - or @FILE reads it.")]
 
 
-@app.verb("end", exits=WRITES)
+@app.verb("end", exits=WRITES, agent_first=True)
 def end(
     ctx: typer.Context,
     seq: Seq,
@@ -250,8 +259,12 @@ def resolve(
 ) -> None:
     """Settle interrupted actions by hand, with a reason.
 
-    The model reads the outcome as a tool turn. Several numbers, or
-    --all-pending, settle in bulk: it asks on a terminal, needs --yes
+    done: it happened, and a step of that name is never run again. failed: it
+    happened and went wrong; an external step is then not attempted again by
+    itself. abandoned: it did not happen, and the step's next start is a new
+    attempt. The model reads the outcome as a tool turn.
+
+    Several numbers, or --all-pending, settle in bulk: it asks on a terminal, needs --yes
     elsewhere, and reports each. Without a status, on a terminal, it walks
     through what is pending and asks; without an agent, through that of all.
 
@@ -349,7 +362,7 @@ def _ending(
     return ActionEnd(status, *texts)
 
 
-@app.verb("amend", exits=WRITES)
+@app.verb("amend", exits=WRITES, agent_first=True)
 def amend(
     ctx: typer.Context,
     seq: Seq,
@@ -365,7 +378,7 @@ def amend(
     )
 
 
-@app.verb("retry", exits=WRITES)
+@app.verb("retry", exits=WRITES, agent_first=True)
 def retry(
     ctx: typer.Context,
     seq: Seq,

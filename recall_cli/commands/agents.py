@@ -14,6 +14,7 @@ from recall_cli.exits import READS, WRITES
 from recall_cli.look import (
     Limit,
     age_of,
+    break_of,
     check_limit,
     every_lease,
     holder_alive,
@@ -22,6 +23,7 @@ from recall_cli.look import (
     seconds_since,
 )
 from recall_cli.options import AgentArgument, AgentOption, Choice, Globals, Noun
+from recall_cli.pending import any_stuck
 from recall_cli.render import Column
 from recall_cli.session import operator, reading, require, viewing, writing
 from recall_cli.values import duration
@@ -47,12 +49,16 @@ def list_agents(
     older_than: Annotated[
         str, typer.Option("--older-than", metavar="DURATION", help="Whose last record is at least so old: 30m, 2d.")
     ] = "",
+    only_stuck: Annotated[
+        bool, typer.Option("--stuck", help="Only those with an action that nobody sees to; see: actions list --stuck.")
+    ] = False,
     limit: Limit = None,
 ) -> None:
     """List the agents of the store.
 
     STATE is live, lapsed (the lease's time is over), dead (its holder is
-    provably gone), released or archived.
+    provably gone), released or archived. In a pipe each is a line with tabs
+    and no heading, and LAST is the exact time.
     """
     here = Globals.of(ctx)
     least = duration("--older-than", older_than) if older_than else 0.0
@@ -61,6 +67,7 @@ def list_agents(
         now = backend.clock.now()
         rows = (_row(backend, lease, now) for lease in every_lease(backend) if _fits(lease.agent, match))
         rows = (row for row in rows if status in (None, row["state"]))
+        rows = (row for row in rows if not only_stuck or (row["pending"] and any_stuck(backend, row["agent"])))
         rows = (row for row in rows if not least or (seconds_since(row["last_at"], now) or 0) >= least)
         shown_age = (lambda at: age_of(at, now)) if here.out.terminal else None
         columns = [
@@ -132,6 +139,7 @@ def _details(view: View, lease: Lease, directory: str) -> dict[str, Any]:
             "until": rfc3339(now.wall_us + lease.left_ms(now) * 1000) if held else None,
             "ttl_seconds": lease.ttl_ms / 1000,
             "imported": lease.imported,
+            "broken": break_of(backend, lease.agent, lease.epoch),
         },
         "lineage": lease.lineage,
         "branch": lease.branch,
@@ -165,6 +173,7 @@ def _shown(found: dict[str, Any], now: Instant) -> Iterator[str]:
             ("state version", found["version"]),
             ("last record", f"{found['last_at']} ({age_of(found['last_at'], now)} ago)"),
             ("lease", f"{lease['state']}, epoch {lease['epoch']}{', imported' if lease['imported'] else ''}"),
+            ("broken", lease["broken"].removeprefix("broken ")),
             ("holder" if until else "last holder", lease["holder"]),
             ("process", f"pid {lease['pid']} on {lease['host']}: {lease['process']}" if until else ""),
             ("since", lease["acquired_at"]),
@@ -181,7 +190,7 @@ Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who decided it; user@host unless given.")]
 
 
-@app.verb("archive", exits=WRITES)
+@app.verb("archive", exits=WRITES, agent_first=True)
 def archive(ctx: typer.Context, agent: AgentOption, reason: Reason, by: By = "") -> None:
     """End an agent: nobody resumes it, or writes to it, until unarchive.
 
@@ -191,7 +200,7 @@ def archive(ctx: typer.Context, agent: AgentOption, reason: Reason, by: By = "")
     _end(Globals.of(ctx), agent, reason, by, back=False)
 
 
-@app.verb("unarchive", exits=WRITES)
+@app.verb("unarchive", exits=WRITES, agent_first=True)
 def unarchive(ctx: typer.Context, agent: AgentOption, reason: Reason, by: By = "") -> None:
     """Bring an archived agent back."""
     _end(Globals.of(ctx), agent, reason, by, back=True)

@@ -12,7 +12,7 @@ import typer
 
 from recall_cli.exits import WRITES
 from recall_cli.options import AgentArgument, Globals, Verbs
-from recall_cli.session import RUN_USED, give_back, writing
+from recall_cli.session import RUN_USED, give_back, telling_if_new, writing
 from recall_cli.spawn import KILL_GRACE, Child, guard
 from recall_cli.steps import could_not_start
 from recall_cli.values import duration
@@ -105,7 +105,8 @@ def exec_(
             keeper = Keeper(backend, agent, ttl_ms=ttl_ms, holder=name, on_event=on_lease)
             it = Agent(backend, agent, keeper, token_budget=budget)
             try:
-                take(it, patience)
+                with telling_if_new(here, backend, agent):
+                    take(it, patience)
                 going_on = run or it.open_run()
                 its_run = going_on or it.begin_run()
                 start = backend.counters(agent).lsn

@@ -8,7 +8,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, BinaryIO
 
 import typer
@@ -16,7 +16,7 @@ import typer
 from recall_cli.exits import Exit
 from recall_cli.options import Globals, Verbs
 from recall_cli.render import Column
-from recall_cli.session import writing
+from store.backends.sqlite import SqliteBackend, files
 from store.errors import AgentExists, InvalidInput, StoreMissing
 from store.restore import check_header, restore
 from store.text import quoted
@@ -47,11 +47,7 @@ def run(
         def watch(lines: Iterator[Any]) -> Iterator[Any]:
             return here.out.progress(lines, "checking" if dry_run else "importing")
 
-        if dry_run:
-            done = _rehearsal(here, source, watch)
-        else:
-            with writing(here) as backend:
-                done = restore(backend, source, watch=watch)
+        done = _rehearsal(here, source, watch) if dry_run else _import(here, source, watch)
     columns = [Column("agent", keep=True), Column("records", right=True), Column("blobs", right=True)]
     columns += [Column("lsn", right=True), Column("hash")]
     here.out.table(columns, map(vars, done), empty="the export has no agents")
@@ -88,10 +84,50 @@ def _opened(path: str) -> Iterator[BinaryIO]:
             yield copy
 
 
+def _import(here: Globals, source: BinaryIO, watch: Any) -> list[Transferred]:
+    """Into the store, or into a new one that gets its name when it is complete: a refusal leaves nothing behind."""
+    directory = os.path.abspath(here.directory)
+    if os.path.lexists(directory):
+        return _into(directory, here, source, watch)
+    parents = [each for each in _parents(directory) if not os.path.isdir(each)]
+    above, name = os.path.split(directory)
+    made = ""
+    try:
+        files.make_directory(above)
+        made = tempfile.mkdtemp(prefix=f".{name}.", suffix=".import", dir=above)
+        done = _into(made, here, source, watch)
+        try:
+            os.rename(made, directory)
+        except OSError:  # somebody has made a store there meanwhile
+            source.seek(0)
+            return _into(directory, here, source, watch)
+        files.sync_directory(above)
+        return done
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        for each in parents:
+            with suppress(OSError):  # in use by now
+                os.rmdir(each)
+
+
+def _into(directory: str, here: Globals, source: BinaryIO, watch: Any) -> list[Transferred]:
+    backend = SqliteBackend(directory, on_bad_record=here.out.warn)
+    try:
+        return restore(backend, source, watch=watch)
+    finally:
+        backend.close()
+
+
+def _parents(directory: str) -> Iterator[str]:
+    """The directories above, the nearest first."""
+    above = os.path.dirname(directory)
+    while above != directory:
+        yield above
+        directory, above = above, os.path.dirname(above)
+
+
 def _rehearsal(here: Globals, source: BinaryIO, watch: Any) -> list[Transferred]:
     """The import, into a store that is then thrown away; the real one is only asked for its agents."""
-    from store.backends.sqlite import SqliteBackend
-
     with tempfile.TemporaryDirectory(prefix="recall-import-") as directory:
         scratch = SqliteBackend(directory)
         try:

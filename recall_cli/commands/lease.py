@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from recall_cli.exits import READS, WRITES
+from recall_cli.look import break_of, labelled
 from recall_cli.options import AgentArgument, AgentOption, Globals, Noun
 from recall_cli.session import operator, reading, require, writing
 from recall_cli.values import age
@@ -35,10 +36,16 @@ def show(ctx: typer.Context, agent: AgentArgument) -> None:
         lease = backend.lease(agent)
         assert lease is not None
         value = row_of(lease, backend.clock.now())
-    here.out.document(value, lambda: [f"{name}: {text}" for name, text in _shown(value)])
+        value["broken"] = break_of(backend, agent, lease.epoch)
+    here.out.document(value, lambda: labelled(_shown(value)))
+    if value["stopped"]:
+        here.out.message(
+            "its holder is stopped by a signal: continue or end that process",
+            f"or fence it: recall lease break -a {agent} --reason TEXT",
+        )
 
 
-@app.verb("break", exits=WRITES)
+@app.verb("break", exits=WRITES, agent_first=True)
 def break_(
     ctx: typer.Context,
     agent: AgentOption,
@@ -68,7 +75,7 @@ def break_(
             hint=f"it is free to be taken: recall resume {agent}",
         )
     question = f"end the lease of {agent}, held by {lease.holder} ({before['state']}, epoch {lease.epoch})?"
-    if not here.out.confirm(question, yes=yes):
+    if not here.out.confirm(question, yes=yes, first=f"recall lease show {agent}"):
         here.out.message("nothing was changed")
         return
     with writing(here) as backend:
@@ -120,6 +127,7 @@ def _shown(value: dict[str, Any]) -> list[tuple[str, str]]:
         ("holder", value["holder"]),
         ("process", f"{value['pid']} on {value['host']}"),
         ("acquired", value["acquired_at"]),
+        ("broken", value["broken"].removeprefix("broken ")),
     ]
     if value["expires_at"]:
         rows.append(("expires", value["expires_at"] + (f" (in {age(value['left'])})" if value["left"] else "")))

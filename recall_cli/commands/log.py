@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from recall_cli.exits import READS
-from recall_cli.look import Limit, check_limit, log_columns, log_row, moment
+from recall_cli.look import Limit, check_limit, counted, log_columns, log_row, moment, say_kinds
 from recall_cli.options import AgentArgument, Globals, Verbs
 from recall_cli.session import reading, require
 from store.backend import Backend
 from store.errors import InvalidInput, Unavailable
 from store.records import Record
 from store.text import check_agent
+from store.views import View
 
 app = Verbs()
 
@@ -57,7 +58,10 @@ def log(
         last = backend.counters(agent).lsn
         if most is not None:
             first = _start(backend, agent, kind, first, last, most)
-        here.out.table(log_columns(here.out), _rows(backend, agent, kind, first, last), live=follow)
+        shown = counted(_rows(backend, agent, kind, first, last))
+        here.out.table(log_columns(here.out), shown, live=follow)
+        if kind and not shown.count:
+            say_kinds(here.out, View(backend, agent), kind, " there" if since else "")
     if follow:
         here.out.table(log_columns(here.out), _follow(here, agent, kind, last), live=True)
 

@@ -14,7 +14,7 @@ from recall_cli.options import AgentArgument, AgentOption, Globals, Noun
 from recall_cli.render import Column
 from recall_cli.session import viewing, write
 from store import checks
-from store.errors import InvalidInput, NotFound
+from store.errors import InvalidInput
 from store.records import plain
 from store.text import quoted
 
@@ -53,7 +53,7 @@ def list_outputs(
         here.out.table(columns, rows, empty="no outputs")
 
 
-@app.verb("get", exits=READS)
+@app.verb("get", exits=READS, agent_first=True)
 def get(
     ctx: typer.Context,
     agent: AgentOption,
@@ -66,11 +66,7 @@ def get(
     """Print one output, byte for byte; on a terminal what would act on it is shown as text."""
     here = Globals.of(ctx)
     with viewing(here, agent) as view:
-        try:
-            output = view.output(ref)
-        except NotFound:
-            hint = f"list the refs with: recall outputs list {agent}"
-            raise NotFound(what="output", name=quoted(ref), hint=hint) from None
+        output = view.output(ref)
     if file:
         size = _save(file, output.content, str(here.directory))
         if here.out.structured:

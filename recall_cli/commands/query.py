@@ -19,6 +19,7 @@ from store.text import neutral, quoted
 
 app = Verbs()
 
+_TYPED = ("agent", "seq", "lsn", "key", "name", "ref", "status")  # what other commands are given is shown whole
 _TABLES = (
     "SELECT m.name, m.type, group_concat(i.name, ', ') AS columns FROM sqlite_master m, pragma_table_info(m.name) i "
     "WHERE m.type IN ('table', 'view') GROUP BY m.name ORDER BY m.type DESC, m.name"
@@ -41,8 +42,11 @@ def run(
     """Answer a SELECT over the store.
 
     The views turns, actions, pending_actions, working_states, pointers, outputs and agents
-    have plain columns. Nothing but reading is allowed: a statement that would write, attach
-    a file or change a setting is refused. Blobs are shown in hexadecimal.
+    have plain columns. agents.lease is the state as it is stored, held or released: whether
+    the holder lives is not in the database, and recall agents list tells.
+
+    Nothing but reading is allowed: a statement that would write, attach a file or change a
+    setting is refused. Blobs are shown in hexadecimal.
 
     \b
     recall query "SELECT agent, tool, started_at FROM pending_actions"
@@ -62,7 +66,8 @@ def run(
             _csv(here, answer)
             return
         rows = (dict(zip(answer.columns, map(_shown, row), strict=True)) for row in answer.rows)
-        here.out.table([Column(each, title=each) for each in answer.columns], rows, empty="no rows")
+        columns = [Column(each, title=each, keep=each in _TYPED) for each in answer.columns]
+        here.out.table(columns, rows, empty="no rows")
 
 
 def _pair(text: str) -> tuple[str, str]:

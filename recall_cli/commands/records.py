@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from recall_cli.exits import READS
+from recall_cli.look import counted, say_kinds
 from recall_cli.options import AgentArgument, Globals, Verbs
 from recall_cli.session import viewing
 from store.errors import BadRecord
@@ -37,13 +38,16 @@ def records(
     here = Globals.of(ctx)
     width = len(f"{agent}:ws:head")
     with viewing(here, agent) as view:
+        found = counted(_records(view, kind))
         here.out.lines(
             (
                 {"key": key, "value": json.loads(value)} if here.out.structured else {"key": key, "value": value}
-                for key, value in _records(view, kind)
+                for key, value in found
             ),
             lambda row: f"{row['key']:<{width}}   {json_for_display(row['value'])}",
         )
+        if kind and not found.count:
+            say_kinds(here.out, view, kind)
 
 
 def _records(view: View, kind: str) -> Iterator[tuple[str, str]]:

@@ -106,7 +106,7 @@ def resume(
     here.out.message(_summary(agent, acquired, len(context.pending_actions)) + "; the lease is released")
 
 
-@app.verb("acquire", exits=WRITES)
+@app.verb("acquire", exits=WRITES, agent_first=True)
 def acquire(
     ctx: typer.Context,
     agent: AgentOption,
@@ -124,7 +124,7 @@ def acquire(
     _export(Globals.of(ctx), agent, ttl, wait, holder, holder_pid, shell)
 
 
-@app.verb("release", exits=(Exit.FENCED, Exit.UNAVAILABLE, Exit.CORRUPT))
+@app.verb("release", exits=(Exit.FENCED, Exit.UNAVAILABLE, Exit.CORRUPT), agent_first=True)
 def release(
     ctx: typer.Context,
     agent: AgentOption,

@@ -83,7 +83,7 @@ def history(
         here.out.table(columns, rows, empty="no milestones" if milestones else "no working state yet")
 
 
-@app.verb("diff", exits=READS)
+@app.verb("diff", exits=READS, agent_first=True)
 def diff(
     ctx: typer.Context,
     agent: AgentOption,
@@ -149,7 +149,7 @@ def _text(name: str, help: str) -> Any:
     return typer.Option(name, metavar="TEXT", help=help + "; - or @FILE reads it.")
 
 
-@app.verb("set", exits=WRITES)
+@app.verb("set", exits=WRITES, agent_first=True)
 def set_state(
     ctx: typer.Context,
     agent: AgentOption,

@@ -96,7 +96,7 @@ def _block(turn: Turn, agent: str, *, cut_at: int) -> str:
     return f"[{turn.role}{name} #{turn.seq}] {turn.at}\n    {indented(content)}\n"
 
 
-@app.verb("show", exits=READS)
+@app.verb("show", exits=READS, agent_first=True)
 def show(
     ctx: typer.Context,
     agent: AgentOption,

@@ -66,8 +66,6 @@ def run(
                 yield _row(each)
 
         here.out.lines(rows(), _line)
-        if backend.empty:
-            here.out.message("the store has no agents yet")
     if found:
         here.out.message(f"{found:,} problem(s) found", "copy the directory before anything else; see: recall doctor")
         raise typer.Exit(Exit.CORRUPT)

@@ -176,9 +176,6 @@ def test_outputs_have_refs_that_are_not_reused(agent: Agent) -> None:
         agent.fetch_output("none")
 
 
-ODD: Any = 5
-
-
 def nested() -> Any:
     deep: list[Any] = []
     for _ in range(100_000):
@@ -197,7 +194,7 @@ def nested() -> Any:
         lambda it: it.end_action(1, "done", error=5),
         lambda it: it.resolve_action(1, "done", by="x"),
         lambda it: it.resolve_action(1, None, by="x"),
-        lambda it: it.resolve_action(1, ActionEnd("done", resolution=ODD), by="x"),
+        lambda it: it.resolve_action(1, ActionEnd("done", resolution=5), by="x"),  # type: ignore[arg-type]
         lambda it: it.amend_action([1], "note"),
         lambda it: it.amend_action("1", "note"),
         lambda it: it.retry_action(1.0),

@@ -272,3 +272,11 @@ def test_ids_that_differ_only_in_case_are_two_agents(client: Client) -> None:
         client.resume(name).record_turn("user", name)
     for name in ("Case", "case", "x" * 128):
         assert [each.content for each in client.resume(name, defer_lease=True).recent_turns()] == [name]
+
+
+def test_a_held_lease_is_waited_for_with_wait(client: Client) -> None:
+    """Python is told of Python's way to wait."""
+    client.resume("held")
+    with pytest.raises(LeaseHeld) as refused:
+        client.resume("held")
+    assert refused.value.hint == "wait for it with wait=SECONDS; who it is: recall lease show held"

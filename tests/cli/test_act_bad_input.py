@@ -38,7 +38,7 @@ REFUSED: list[Case] = [
     (("lease", "show", ".."), b"", "is not an agent id"),
     (("lease", "break", "-a", "..", "--reason", "r", "--yes"), b"", "is not an agent id"),
     (("actions", "resolve", "-a", "..", "1", "done", "--reason", "r"), b"", "is not an agent id"),
-    ((*TURN, "hi"), b"", "missing option '--agent'"),
+    ((*TURN, "hi"), b"", "name it with -a AGENT"),
     # text
     ((*TURN, "-a", "x", SURROGATE), b"", "is not UTF-8 text"),
     ((*TURN, "-a", "x", "-"), b"a\xff", "standard input is not UTF-8 text"),
@@ -91,19 +91,16 @@ REFUSED: list[Case] = [
     (("outputs", "put", "-a", "x", "--summary", "-", "t"), BIG, "summary has 10,000,000 bytes"),
     (("outputs", "put", "-a", "x", "-"), b"\0", "content has a NUL"),
     # leases
-    *(
-        (("resume", "x", "--ttl", ttl), b"", "--ttl: ")
-        for ttl in ("nan", "inf", "0", "-1", "1e3", "25h", "", "9" * 400)
-    ),
+    *((("resume", "x", "--ttl", ttl), b"", "--ttl") for ttl in ("nan", "inf", "0", "-1", "1e3", "25h", "", "9" * 400)),
     (("resume", "x", "--wait", "-1"), b"", "--wait: '-1' is not a duration"),
     (("resume", "x", "--budget", "1"), b"", "token_budget must be from 512"),
     (("resume", "x", "--holder", ""), b"", "holder must not be empty"),
     (("resume", "x", "--holder", SURROGATE), b"", "holder has a lone surrogate"),
     (("resume", "x", "--holder-pid", "1"), b"", "--holder-pid is for --export"),
-    ((*EXPORT, "--ttl", "nan"), b"", "--ttl: "),
+    ((*EXPORT, "--ttl", "nan"), b"", "--ttl"),
     ((*EXPORT, "--budget", "0"), b"", "token_budget must be from 512"),
     *(
-        (("resume", "x", "--export", "--holder-pid", pid), b"", "--holder-pid: ")
+        (("resume", "x", "--export", "--holder-pid", pid), b"", "--holder-pid")
         for pid in ("0", "-1", "99999999", str(2**31), "9" * 30)
     ),
     (("acquire", "-a", "x"), b"", "--holder-pid $$"),

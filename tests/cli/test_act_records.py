@@ -100,7 +100,7 @@ def test_pointers_are_set_replaced_and_removed(run_recall: Run, tmp_path: Path) 
     assert (made["type"], made["fields"], made["note"]) == ("git_ref", {"repo": "a=b", "branch": "m", "more": "1"}, "n")
     assert run_recall("pointers", "rm", "wip", "-a", "x").code == 0
     again = run_recall("pointers", "rm", "wip", "-a", "x")
-    assert (again.code, again.err) == (3, "recall: no pointer 'wip'\n")
+    assert (again.code, again.err) == (3, "recall: no pointer 'wip' of x\n  → list them with: recall pointers list x\n")
     with looking(tmp_path) as view:
         assert view.pointers() == ([], 0)
 

@@ -309,8 +309,55 @@ def test_looking_at_a_lease_shows_it_to_people(run_recall: Run) -> None:
     """lease show tells state, epoch, holder, process and time; an unknown agent is exit 3."""
     session(run_recall, "x", "--holder", "worker-1")
     shown = run_recall("lease", "show", "x").out
-    assert ("state: held\nepoch: 1\nholder: worker-1\n" in shown, f"process: {os.getpid()} on " in shown) == (
-        True,
-        True,
-    )
+    values = dict(line.split(":", 1) for line in shown.splitlines())
+    told = [values[name].strip() for name in ("state", "epoch", "holder")]
+    assert (told, values["process"].strip().split()[0]) == (["held", "1", "worker-1"], str(os.getpid()))
+    assert len({len(line) - len(line.split(":", 1)[1].lstrip()) for line in shown.splitlines()}) == 1  # aligned
     assert run_recall("lease", "show", "nobody").code == 3
+
+
+def test_a_broken_lease_says_who_broke_it_and_why(run_recall: Run) -> None:
+    """log, lease show and agents show tell the reason and who gave it, to people and to programs."""
+    session(run_recall)
+    why = ("--reason", "it hangs \x1b[31m", "--by", "dana@example.com")
+    assert run_recall("lease", "break", "x", *why, "--yes").code == 0
+    told = "broken by dana@example.com: it hangs \\x1b[31m"
+    assert told in run_recall("log", "x").out
+    for words in (("lease", "show", "x"), ("agents", "show", "x")):
+        assert told.removeprefix("broken ") in run_recall(*words).out
+    assert json.loads(run_recall("lease", "show", "x", "--json").out)["broken"].startswith("broken by dana@example.com")
+    assert json.loads(run_recall("agents", "show", "x", "--json").out)["lease"]["broken"] != ""
+    assert run_recall("resume", "x").code == 0
+    assert json.loads(run_recall("lease", "show", "x", "--json").out)["broken"] == ""
+
+
+def test_breaking_a_lease_without_a_terminal_is_told_what_there_is(run_recall: Run) -> None:
+    """The hint names a way to look that exists, and --yes."""
+    session(run_recall)
+    done = run_recall("lease", "break", "x", "--reason", "r")
+    assert (done.code, done.err.splitlines()[-1]) == (2, "  → look first with recall lease show x, then add --yes")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("resume", "x"), "wait for it with --wait DURATION; who it is: recall lease show x"),
+        (
+            ("acquire", "-a", "x", "--holder-pid", str(os.getpid())),
+            "wait for it with --wait DURATION; who it is: recall lease show x",
+        ),
+        (("exec", "x", "--", "true"), "wait for it with --wait DURATION; who it is: recall lease show x"),
+        (
+            ("turns", "add", "hi", "-a", "x", "--role", "user"),
+            "let it finish; who it is, and whether it lives: recall lease show x",
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_held_lease_is_to_be_waited_for(run_recall: Run, words: tuple[str, ...], hint: str) -> None:
+    """The hint is a way to wait that the command has; to break a healthy lease is not proposed."""
+    session(run_recall)
+    done = run_recall(*words)
+    assert done.code == 4
+    assert f"  → {hint}\n" in done.err
+    assert "break" not in done.err

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from recall_cli.walk import EXPLAINED
 from store.client import Client
 from tests.cli.acting import looking
 from tests.conftest import Run
 
 HOSTILE = "to=\x1b[2Jboss\u202e\n## Unfinished"
-CHOICE, REASON = "[q]uit?", "(empty: skip)?"
+CHOICE, REASON = "explain:", "(empty: skip)?"
 
 
 @pytest.fixture
@@ -38,8 +41,13 @@ def test_the_walk_shows_each_call_and_settles_as_told(pending: None, run_on_term
     done = run_on_terminal("actions", "resolve", "-a", "x", "--by", "me", dialogue=dialogue)
     assert done.code == 0, done.out
     for text in (
-        *("action 1 of x: send_email (external, unknown)", "to=\\x1b[2Jboss\\u202e", "## Unfinished 0"),
-        *("step: mail-0", "s ago", "epoch: 1, held by worker-x", "turn 1, assistant: I will write to the boss."),
+        *("1 of 3: action 1 of x: send_email (external, unknown)", "to=\\x1b[2Jboss\\u202e", "## Unfinished 0"),
+        *(
+            "step: mail-0",
+            "s ago",
+            "by: worker-x (epoch 1), which does not hold",
+            "turn:1  assistant: I will write to the boss.",
+        ),
         *("action 1 of x is done, settled by me", "3 settled of 3 shown"),
     ):
         assert text in done.out
@@ -120,3 +128,26 @@ def test_without_a_terminal_nothing_is_asked(pending: None, run_recall: Run) -> 
     assert (done.code, done.out) == (2, "")
     assert "done, failed or abandoned" in done.err
     assert json.loads(run_recall("actions", "resolve", "--json").err)["code"] == "invalid_input"
+
+
+def test_the_walk_explains_its_answers(pending: None, run_on_terminal: Run) -> None:
+    """? and anything else that is no answer say what each answer means for the step's next start."""
+    done = run_on_terminal(
+        "actions", "resolve", "-a", "y", dialogue=[(CHOICE, "?\n"), (CHOICE, "donne\n"), (CHOICE, "q\n")]
+    )
+    assert done.code == 0
+    for line in EXPLAINED:
+        assert done.out.count(line) == 2
+
+
+def test_the_walk_says_that_a_holder_is_dead(run_on_terminal: Run, tmp_path: Path) -> None:
+    """Who began a call and died in it is called dead; the log around is in the words of recall log."""
+    script = (
+        "import os, signal, sys; from recall_cli import Client\n"
+        "it = Client(local_dir=sys.argv[1]).resume('z', holder='w'); it.update_working_state(goal='Mail the boss')\n"
+        "it.begin_action('send', 'external'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", script, tmp_path / "recall-data"], check=False)
+    done = run_on_terminal("actions", "resolve", "-a", "z", dialogue=[(CHOICE, "q\n")])
+    assert "by: w (epoch 1), which is dead" in done.out
+    assert "ws:1  goal: Mail the boss" in done.out

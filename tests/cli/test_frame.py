@@ -47,7 +47,9 @@ def test_the_agent_comes_from_the_environment_unless_named(run_recall: Run) -> N
     env = {"RECALL_AGENT": "from-env"}
     assert json.loads(run_recall("set", "--json", program=SAMPLE, env=env).out)["agent"] == "from-env"
     assert json.loads(run_recall("set", "--json", "-a", "b", program=SAMPLE, env=env).out)["agent"] == "b"
-    assert run_recall("set", program=SAMPLE).err.startswith("recall: missing option '--agent'")
+    assert run_recall("set", program=SAMPLE).err == (
+        "recall: the agent is not named\n  → name it with -a AGENT, or set RECALL_AGENT\n"
+    )
 
 
 def test_a_noun_alone_is_its_default_verb(run_recall: Run) -> None:
@@ -280,7 +282,14 @@ def test_messages_are_for_people_only(run_recall: Run) -> None:
 @pytest.mark.parametrize(
     ("how", "code", "lines"),
     [
-        ("held", 4, [r"recall: agent a: lease is held by h\x1b[1m\nx (epoch 3) until 12:00", "  → wait with --wait, "]),
+        (
+            "held",
+            4,
+            [
+                r"recall: agent a: lease is held by h\x1b[1m\nx (epoch 3) until 12:00",
+                "  → let it finish; who it is, and whether it lives: recall lease show a",
+            ],
+        ),
         ("full", 7, ["recall: no space left on the disk of /s; nothing was written", "  → free some space"]),
         ("system", 7, [r"recall: /some\nfile: Permission denied", "  → RECALL_DEBUG=1"]),
         ("answer", 3, []),

@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.health import check_sqlite
 from store.records import NEXT, TURN, Draft
-from tests.conftest import Ended, Run
+from tests.conftest import ROOT, Ended, Run
 from tests.keeping import fill, problems, request, set_aside, tampering
 
 
@@ -42,11 +43,11 @@ def rows(ended: Ended) -> dict[str, dict[str, Any]]:
 
 
 def test_a_sound_store_is_all_ok(store: Path, run_recall: Run) -> None:
-    """Every check is one line, and nothing is changed by looking."""
+    """Every check is one line, only the interrupted action is worth a warning, and looking changes nothing."""
     before = {path.name: path.read_bytes() for path in store.iterdir()}
     ended = run_recall("doctor", "--deep")
     assert (ended.code, ended.err) == (0, "")
-    assert {line.split()[0] for line in ended.out.splitlines()} == {"ok"}
+    assert [line.split()[1] for line in ended.out.splitlines() if line.split()[0] != "ok"] == ["actions"]
     assert "every record  hashes, order, blobs" in ended.out
     after = {path.name: path.read_bytes() for path in store.iterdir()}
     assert {name: after[name] for name in before} == before
@@ -235,3 +236,103 @@ def test_rows_of_the_wrong_type_are_a_line_too(store: Path, run_recall: Run) -> 
     ended = run_recall("doctor")
     assert (ended.code, ended.err) == (9, "")
     assert "rows that cannot be read" in ended.out
+
+
+def test_a_damaged_store_is_told_how_to_be_rescued(store: Path, run_recall: Run) -> None:
+    """The damage and the way out are said once each, and doctor does not send one to doctor."""
+    damaged(store / "recall.db")
+    ended = run_recall("doctor")
+    assert ended.code == 9
+    assert "recall doctor" not in ended.out
+    assert ended.out.count("recall import") == 1
+    details = [each["detail"] for each in rows(run_recall("doctor", "--json")).values() if each["status"] == "bad"]
+    assert len({*details} - {"the same"}) == len([each for each in details if each != "the same"])
+
+
+EMPTIED = "recall.db has no bytes, but there is recall.db-wal"
+
+
+def test_a_database_that_was_emptied_beside_its_log_is_damage(store: Path, run_recall: Run) -> None:
+    """No look calls it empty, no write starts afresh over it, and what the log holds is still there after all that."""
+    backend = SqliteBackend(store)
+    try:
+        backend.append(backend.acquire(request("late")).lease.fence, [Draft(TURN, {"role": "user"}, seq=NEXT)])
+        shutil.copytree(store, copy := store.with_name("copy"))
+    finally:
+        backend.close()
+    os.truncate(copy / "recall.db", 0)
+    log = (copy / "recall.db-wal").read_bytes()
+    assert log
+    for words in (
+        ("agents", "list"),
+        ("verify",),
+        ("actions", "list", "--stuck", "--fail-if-any"),
+        ("query", "SELECT 1"),
+        ("turns", "add", "-a", "x", "--role", "user", "hi"),
+    ):
+        ended = run_recall(*words, "--dir", copy)
+        assert (ended.code, ended.out, EMPTIED in ended.err) == (9, "", True)
+    assert EMPTIED in run_recall("doctor", "--dir", copy).out
+    assert (copy / "recall.db-wal").read_bytes() == log
+
+
+@pytest.mark.parametrize("words", [("agents", "list"), ("actions", "list", "--pending", "--fail-if-any"), ("verify",)])
+def test_looking_at_an_empty_store_says_that_it_is_empty(
+    environment: dict[str, str], run_recall: Run, words: tuple[str, ...]
+) -> None:
+    """A making that was cut short is found empty, with a warning, and the next write completes it."""
+    directory = Path(environment["RECALL_DIR"])
+    directory.mkdir(mode=0o700)
+    (directory / "recall.db").touch(mode=0o600)
+    ended = run_recall(*words)
+    assert (ended.code, ended.out) == (0, "")
+    assert "warning: store " in ended.err
+    assert " is empty: its making was cut short, or it was emptied" in ended.err
+    assert run_recall("turns", "add", "-a", "x", "--role", "user", "hi").code == 0
+    assert "warning" not in run_recall(*words).err
+
+
+AS_NOBODY = """
+import os, sys, encodings.ascii, pwd, tempfile
+sys.path.insert(0, sys.argv[2])
+from store.backends.sqlite.health import examine
+list(examine(sys.argv[1]))
+os.chmod(sys.argv[1], int(sys.argv[3], 8))
+if os.getuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for each in examine(sys.argv[1]):
+    print(each.name, each.status, each.problem.code if each.problem else "", each.detail, sep="|")
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"), [("000", "store|bad|store_unreadable|"), ("555", "writing|warn||"), ("700", "store|")]
+)
+def test_what_this_user_may_not_do_is_said(store: Path, mode: str, said: str) -> None:
+    """A store that may not be entered is not called missing, and one that may not be written says that writes fail."""
+    with tempfile.TemporaryDirectory() as above:  # nobody may not pass pytest's own
+        os.chmod(above, 0o755)
+        place = shutil.copytree(store, Path(above) / "store")
+        for each in place.iterdir():
+            each.chmod(0o644)
+        words = [sys.executable, "-c", AS_NOBODY, str(place), str(ROOT), mode]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        place.chmod(0o700)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = [line for line in done.stdout.splitlines() if line.startswith(said)]
+    assert told, done.stdout
+    assert mode != "555" or "every write will fail" in told[0]
+
+
+def test_what_is_stuck_is_a_warning_at_any_age(store: Path, run_recall: Run) -> None:
+    """An interrupted action under a released lease is counted, with its agent and the command that lists it."""
+    row = rows(run_recall("doctor", "--json"))["actions"]
+    assert (row["status"], row["hint"]) == ("warn", "see: recall actions list --stuck")
+    assert row["detail"].endswith("; 1 stuck (billing)")
+
+
+def test_hashes_that_were_not_checked_are_not_called_sound(store: Path, run_recall: Run) -> None:
+    """doctor's ok for the records says that their hashes were not looked at, and what does so."""
+    row = rows(run_recall("doctor", "--json"))["records"]
+    assert (row["status"], row["detail"].endswith("hashes not checked")) == ("ok", True)
+    assert row["hint"].startswith("recall verify")

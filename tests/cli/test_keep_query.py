@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -205,3 +206,36 @@ def test_an_endless_statement_streams_and_can_be_interrupted(store: Path, enviro
         silent.send_signal(signal.SIGINT)
         _, err = silent.communicate(timeout=30)
     assert (silent.returncode, err) == (130, "recall: interrupted\n")
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, hex(zeroblob(200)) FROM n"
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--jsonl",), ("--csv",)], ids=lambda form: "".join(form) or "plain")
+def test_a_reader_that_leaves_ends_it_quietly(store: Path, run_recall: Run, form: tuple[str, ...]) -> None:
+    """With a closed pipe nothing is said, and with a full disk one line."""
+    command = ("sh", "-c", 'recall "$@" | head -c 10 >/dev/null; recall "$@" >/dev/full; echo $?', "sh")
+    path = f"{COMMAND.parent}:{os.environ['PATH']}"
+    done = run_recall("query", ENDLESS, *form, program=command, env={"PATH": path})
+    lines = 1 if form in (("--json",), ("--jsonl",)) else 2  # the refusal, and for people its hint
+    assert (done.out, done.err.count("\n"), "cannot be written: No space" in done.err) == ("7\n", lines, True)
+
+
+@pytest.mark.parametrize(
+    ("sql", "given", "said"),
+    [
+        (
+            "SELECT :a",
+            ("-p", "b=1"),
+            "recall: SQL has :a, and no value was given for it\n  → give it with: -p a=VALUE\n",
+        ),
+        ("SELECT ?", ("-p", "b=1"), "recall: SQL has a parameter without a name\n"),
+    ],
+)
+def test_a_parameter_without_a_value_is_named(
+    store: Path, run_recall: Run, sql: str, given: tuple[str, ...], said: str
+) -> None:
+    """The refusal names the parameter and the option that gives its value."""
+    done = run_recall("query", sql, *given)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(said)

@@ -255,3 +255,20 @@ def test_an_agent_without_asides_has_none(store: Path, run_recall: Run) -> None:
     assert run_recall("aside", "list", "nobody").code == 3
     assert run_recall("aside", "show", "billing", "2").code == 3
     assert run_recall("aside", "show", "billing", "0").code == 2
+
+
+def test_an_import_that_is_refused_leaves_no_directory(store: Path, run_recall: Run, tmp_path: Path) -> None:
+    """A changed export makes neither the directory nor those above it; a sound one makes a private store."""
+    file, new = tmp_path / "export", tmp_path / "a" / "b"
+    assert run_recall("export", "-o", file).code == 0
+    sound = file.read_bytes()
+    lines = sound.splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:-2]))
+    before = sorted(tmp_path.iterdir())
+    assert run_recall("import", file, "--dir", new).code == 9
+    assert sorted(tmp_path.iterdir()) == before
+    file.write_bytes(sound)
+    assert run_recall("import", file, "--dir", new).code == 0
+    assert [each.name for each in new.parent.iterdir()] == ["b"]
+    assert stat.S_IMODE(new.stat().st_mode) == 0o700
+    assert run_recall("verify", "--dir", new).code == 0

@@ -110,7 +110,7 @@ def test_wrong_filters_are_refused_in_one_line(run_recall: Run, talk: None, argu
 def test_a_turn_that_is_not_there(run_recall: Run, talk: None) -> None:
     """turns show of an unknown number is exit code 3."""
     ended = run_recall("turns", "show", "-a", AGENT, "99")
-    assert (ended.code, ended.err.splitlines()[0]) == (3, "recall: no turn 99")
+    assert (ended.code, ended.err.splitlines()[0]) == (3, f"recall: no turn 99 of {AGENT}")
 
 
 # -- actions ------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_an_output_that_is_not_there(run_recall: Run, directory: Path) -> None:
     """outputs get of an unknown ref is exit code 3, and the ref is shown harmlessly."""
     seed_all(directory)
     ended = run_recall("outputs", "get", "-a", AGENT, "x\x1b[31m")
-    assert (ended.code, ended.err.splitlines()[0]) == (3, "recall: no output 'x\\x1b[31m'")
+    assert (ended.code, ended.err.splitlines()[0]) == (3, f"recall: no output 'x\\x1b[31m' of {AGENT}")
 
 
 def test_pointers_in_force_by_name(run_recall: Run, directory: Path) -> None:

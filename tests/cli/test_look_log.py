@@ -8,6 +8,7 @@ import json
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,3 +171,27 @@ def test_a_follower_goes_on_after_a_tail_was_set_aside(following: Follower, dire
     following.process.send_signal(signal.SIGINT)
     _, err = following.process.communicate(timeout=30)
     assert err.splitlines()[0] == b"the records after lsn 6 were set aside; going on from there"
+
+
+def test_a_kind_that_is_not_there_is_said(run_recall: Run, directory: Path) -> None:
+    """A misspelt kind is no error, since newer versions may have it; the kinds of this log are listed on stderr."""
+    seed_all(directory)
+    for command in ("log", "records"):
+        ended = run_recall(command, AGENT, "--kind", "trun")
+        assert (ended.code, ended.out) == (0, "")
+        assert ended.err.startswith(f"no record of the kind 'trun'; {AGENT} has: action, lease")
+        assert run_recall(command, AGENT, "--kind", "turn").err == ""
+
+
+def test_a_dead_holder_is_not_taken_for_the_one_after_it(run_recall: Run, directory: Path) -> None:
+    """A takeover says that the holder before was dead; one after a release says nothing."""
+    script = (
+        "import os, signal, sys; from recall_cli import Client\n"
+        "Client(local_dir=sys.argv[1]).resume('x', holder='one'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", script, directory], check=False)
+    with Client(local_dir=directory) as client:
+        client.resume("x", holder="two").release()
+        client.resume("x", holder="three").release()
+    told = [line.split("\t")[4] for line in run_recall("log", "x", "--kind", "lease").out.splitlines()]
+    assert told == ["acquired by one (first)", "acquired by two (the holder before was dead)", "acquired by three"]

@@ -1,27 +1,11 @@
-"""What docs/ shows of run and exec really happens."""
+"""What docs/shell.md says of run and exec is so."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
-
-import pytest
 
 from tests.engine import ROOT
 from tests.shell.conftest import Shell
-from tools import readme
-
-
-@pytest.mark.skipif(not (ROOT / "docs" / "readme-shell.md").exists(), reason="it has become part of the README")
-def test_the_section_of_the_readme_shows_what_happens(tmp_path: Path) -> None:
-    """Each command of the section is typed into bash, and the outputs are those of the section."""
-    text = (ROOT / "docs" / "readme-shell.md").read_text()
-    told = [
-        problem
-        for section, exchanges in readme.run(text, readme.environment(), tmp_path)
-        for problem in readme.differences(section, exchanges)
-    ]
-    assert told == []
 
 
 def test_every_option_that_the_page_names_exists(shell: Shell) -> None:

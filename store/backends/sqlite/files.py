@@ -12,7 +12,6 @@ import re
 import shutil
 import sqlite3
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -224,6 +223,8 @@ def for_reading(directory: str) -> ReadOnly:
         return ReadOnly(_uri(path, "mode=ro&immutable=1"))
     if _size(path + "-shm"):
         return ReadOnly(_uri(path, "mode=ro"))
+    import tempfile  # only here, and a write should not load it
+
     copy = tempfile.mkdtemp(prefix="recall-read-")
     try:
         for name in (DB, DB + "-wal"):

@@ -22,6 +22,8 @@ H = TypeVar("H", bound="Handle")
 
 _CHECKPOINT_COMMITS = 250  # about 4 MB of WAL: rare enough to be cheap, often enough to stay small
 _CHECKPOINT_BYTES = 16 * 1024 * 1024
+_LEAVE_BYTES = 512 * 1024  # of log that the next process reads through in a millisecond
+_left: list[sqlite3.Connection] = []  # so that nothing closes them before the process ends
 
 
 class Handle(Inspector):
@@ -188,6 +190,21 @@ class Handle(Inspector):
                 self._connection = None
             if self._lock is not None:
                 self._lock.close()
+
+    def leave(self) -> None:
+        """Close, for a process that ends with os._exit right after.
+
+        SQLite's close checkpoints and deletes the log, at several times the
+        cost of a short command's write. So while the log is small it is left
+        to a later process, as a kill would leave it.
+        """
+        if self._connection is None or self._lock is None or files.wal_size(self.directory) > _LEAVE_BYTES:
+            self.close()
+            return
+        self._closed = True
+        _left.append(self._connection)
+        self._connection = None
+        self._lock.close()
 
     def _disconnect(self, *, wait: bool = True) -> None:
         if self._connection is None:

@@ -15,7 +15,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from store.asides import asides
@@ -31,6 +31,7 @@ from store.errors import (
     RecallError,
     StoreBusy,
     StoreDamaged,
+    StoreEmpty,
     StoreFull,
     StoreMissing,
     StoreNewer,
@@ -39,6 +40,7 @@ from store.lease import Lease
 from store.process import provably_dead, stopped
 from store.records import ACTION, Action, Record
 from store.running import stuck
+from store.value import value
 
 Status = Literal["ok", "warn", "bad"]
 
@@ -48,7 +50,7 @@ _SAMPLE = 1000  # newest records that are read, open actions that are dated
 _LOCK_PATIENCE = 1.0  # seconds; a write takes far less
 
 
-@dataclass(frozen=True)
+@value
 class Check:
     """One line of the examination.
 
@@ -194,7 +196,8 @@ def _lock_holder(descriptor: int) -> int:
 def _format(backend: SqliteBackend) -> Check:
     found, known = backend.format_version(), schema.known_version()
     if backend.empty:
-        return Check("store", "warn", "empty: its making was cut short", "the next write completes it")
+        problem = StoreEmpty(what="store", name="", path=backend.directory)
+        return Check("store", "warn", "empty: its making was cut short, or it was emptied", problem.hint)
     if found > known:
         return _bad("store", StoreNewer(path=backend.directory, found=found, known=known))
     if found < known:

@@ -12,11 +12,11 @@ import re
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from store.backends.sqlite import faults, files, schema
 from store.errors import InvalidInput
+from store.value import value
 
 # Functions that reach outside the database in one build of SQLite or another.
 _OUTSIDE = {"load_extension", "fts3_tokenizer", "readfile", "writefile", "edit", "fsdir", "lsmode", "sqlite_dbpage"}
@@ -39,7 +39,7 @@ _OURS = (
 _UNBOUND = re.compile(r"did not supply a value for binding (?:parameter )?(:?\w+)")
 
 
-@dataclass(frozen=True)
+@value
 class Answer:
     """The columns of a statement, each name once, and its rows as they come."""
 
@@ -136,6 +136,8 @@ def _refusals(directory: str) -> Iterator[None]:
         if missing is not None:
             text = f"has {missing[1]}, and no value was given for it"
             hint = f"give it with: -p {missing[1].lstrip(':@$')}=VALUE"
+        if "has no name" in text:
+            text, hint = "has a parameter without a name", "name it as in :NAME, and give it with: -p NAME=VALUE"
         raise InvalidInput(field="SQL", reason=text.rstrip("."), hint=hint) from problem
 
 

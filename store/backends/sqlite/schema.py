@@ -6,18 +6,18 @@ import os
 import sqlite3
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from store.backends.sqlite import files
 from store.clock import Clock, Random, rfc3339
 from store.errors import StoreForeign, StoreNewer
+from store.value import value
 
 APPLICATION_ID = 0x52434C4C  # "RCLL", in SQLite's header, where file(1) finds it
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
 
-@dataclass(frozen=True)
+@value
 class Format:
     """What a database file says that it is; version 0 is an empty one."""
 
