@@ -135,7 +135,8 @@ def _check_ref(ref: object) -> str:
     """A ref that a caller may choose: an output of an action is evidence, and nobody's to replace."""
     name = check_name("ref", ref)
     if _OF_ACTION.match(name):
-        raise InvalidInput(field="ref", reason=f"{quoted(name)} is of the form that actions keep their texts under")
+        reason = f"{quoted(name)} is of the form that actions keep their texts under"
+        raise InvalidInput(field="ref", reason=reason, hint="choose one that does not start like act-7-")
     return name
 
 

@@ -176,9 +176,6 @@ def test_outputs_have_refs_that_are_not_reused(agent: Agent) -> None:
         agent.fetch_output("none")
 
 
-ODD: Any = 5
-
-
 def nested() -> Any:
     deep: list[Any] = []
     for _ in range(100_000):
