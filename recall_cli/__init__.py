@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from store.errors import NeedsSettling as NeedsSettling
     from store.errors import NetworkFilesystem as NetworkFilesystem
     from store.errors import NotFound as NotFound
+    from store.errors import NotLastAttempt as NotLastAttempt
     from store.errors import PlatformUnsupported as PlatformUnsupported
     from store.errors import RecallError as RecallError
     from store.errors import RefTaken as RefTaken
@@ -66,10 +67,10 @@ __version__ = "0.1.0"
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ERRORS = (
     "RecallError InvalidInput NotFound StoreMissing StoreEmpty LeaseHeld Fenced LeaseLost LeaseExpired "
-    "LeaseNotHeld TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch RefTaken AgentExists "
-    "AgentArchived Unavailable StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable StoreNewer "
-    "NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun ResolverFailed "
-    "Corrupt StoreForeign StoreDamaged BadRecord BadImport"
+    "LeaseNotHeld TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch NotLastAttempt RefTaken "
+    "AgentExists AgentArchived Unavailable StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable "
+    "StoreNewer NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun "
+    "ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport"
 )
 _HOMES = {
     "store.client": "Client",

@@ -86,6 +86,7 @@ class AsyncAgent:
     end_action = _awaited(Agent.end_action)
     retry_action = _awaited(Agent.retry_action)
     permit_retry = _awaited(Agent.permit_retry)
+    revise_step = _awaited(Agent.revise_step)
     resolve_action = _awaited(Agent.resolve_action)
     amend_action = _awaited(Agent.amend_action)
     pending_actions = _awaited(Agent.pending_actions)
