@@ -18,10 +18,65 @@ _HEADING = re.compile(r"(Args|Attributes|Raises|Returns|Yields):(.*)")
 _ENTRY = re.compile(r"[\w, ]+:")
 _VALUES = "Context Action ActionEnd ReconcileReport Turn WorkingState Pointer Output OutputRef".split()
 
+# Whatever Python can do, the shell can: each operation and the command that does it.
+FROM_A_SHELL = {
+    "Client.resume": "resume",
+    "Client.close": "release",
+    "Agent.acquire": "acquire",
+    "Agent.take": "acquire --wait",
+    "Agent.release": "release",
+    "Agent.refresh": "briefing",
+    "Agent.context": "briefing --json",
+    "Agent.epoch": "lease show",
+    "Agent.lease_held": "lease show",
+    "Agent.token": "resume --export",
+    "Agent.settle": "resume",
+    "Agent.update_working_state": "state set",
+    "Agent.working_state_history": "state history",
+    "Agent.milestone": "milestone",
+    "Agent.record_turn": "turns add",
+    "Agent.recent_turns": "turns list",
+    "Agent.store_output": "outputs put",
+    "Agent.fetch_output": "outputs get",
+    "Agent.set_pointer": "pointers set",
+    "Agent.remove_pointer": "pointers rm",
+    "Agent.pointers": "pointers list",
+    "Agent.begin_action": "actions begin",
+    "Agent.end_action": "actions end",
+    "Agent.pending_actions": "actions list --pending",
+    "Agent.last_of_step": "actions list --step",
+    "Agent.reconcile": "actions resolve --with",
+    "Agent.resolve_action": "actions resolve",
+    "Agent.amend_action": "actions amend",
+    "Agent.retry_action": "actions retry",
+    "Agent.permit_retry": "actions retry --reason",
+    "Agent.settle_step": "run",
+    "Agent.revise_step": "run --resolver",
+    "Agent.tool_class": "log --kind",
+    "Agent.begin_run": "exec",
+    "Agent.open_run": "exec",
+    "Agent.stepped": "exec",
+    "Agent.end_run": "exec",
+    "Agent.archive": "agents archive",
+    "Agent.unarchive": "agents unarchive",
+    "Agent.refuse_archived": "agents show",
+}
+
+
+def operations() -> list[str]:
+    """Everything public of a client and an agent, as ``FROM_A_SHELL`` names it."""
+    kinds = (recall_cli.Client, recall_cli.Agent)
+    return [f"{kind.__name__}.{name}" for kind in kinds for name in _public(kind)]
+
+
+def _from_a_shell() -> list[str]:
+    rows = [f"| `{name}` | `recall {command}` |" for name, command in FROM_A_SHELL.items()]
+    return ["## The same from a shell", "\n".join(["| Python | command |", "|---|---|", *rows])]
+
 
 def reference() -> str:
     """Everything below the mark."""
-    parts = [MARK, "## Reference"]
+    parts = [MARK, *_from_a_shell(), "## Reference"]
     parts += _class(recall_cli.Client, [*_public(recall_cli.Client)])
     awaited = set(_public(AsyncAgent))  # what is there only for the command is not
     parts += _class(recall_cli.Agent, [name for name in _public(recall_cli.Agent) if name in awaited], made=False)
