@@ -116,8 +116,8 @@ def check_turn(role: object, content: object, name: object, message_id: object, 
         "role": str(role),
         "content": check_text("content", content, limit=BLOB_LIMIT),
         "name": check_name("name", name) if name else "",
-        "message_id": check_text("message_id", message_id or "", limit=256),
-        "brief": check_text("brief", brief or "", limit=BRIEF_LIMIT),
+        "message_id": check_text("message_id", message_id, limit=256) if message_id else "",
+        "brief": check_text("brief", brief, limit=BRIEF_LIMIT) if brief else "",
     }
 
 

@@ -134,7 +134,7 @@ def in_force(kind: str, body: Mapping[str, Any]) -> int:
 
 def compact(values: Mapping[str, Any]) -> dict[str, Any]:
     """Without the empty and zero fields, as bodies are written."""
-    return {name: value for name, value in values.items() if value not in ("", 0, None, False, (), [], {})}
+    return {name: each for name, each in values.items() if each}
 
 
 class _Reader:

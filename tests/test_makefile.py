@@ -11,7 +11,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def test_make_alone_lists_every_target_and_makes_nothing() -> None:
     """Each target is there with what it does."""
-    told = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    told = subprocess.run(
+        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     listed = [re.split(r" {2,}", line.strip()) for line in told.stdout.splitlines()]
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert phony

@@ -102,7 +102,6 @@ def test_a_text_of_several_words_is_no_agent(stored: None, run_recall: Run) -> N
         ("milestone", "m", "-a", "nwe"),
         ("state", "set", "-a", "nwe", "--goal", "g"),
         ("exec", "nwe", "--", "true"),
-        ("run", "-a", "nwe", "--step", "s", "--class", "pure", "--", "true"),
     ],
     ids=lambda words: words[0],
 )

@@ -33,6 +33,7 @@ FILES = 16
 AGENT = "migrator"
 KINDS = ("script", "runner", "command", "exec", "all")
 LIMIT = 400.0  # seconds for one run
+_TRIES = 4  # until all the planned kills came in time
 
 
 @dataclass
@@ -302,9 +303,13 @@ def check(at: Place) -> None:
 
 def run(seed: int, root: Path, *, resolver: bool, kills: int = 3, mail_kills: int = 0) -> Told:
     """One disturbed run and its checks; without a resolver only the email may have waited for a person."""
-    with place(root, resolver=resolver) as at:
-        told = disturbed(at, Plan(random.Random(seed), kills, mail_kills))
-        check(at)
+    # A kill may come too late, after the step: what it did is checked all the same, and the run is tried again.
+    for attempt in range(_TRIES):
+        with place(root / str(attempt), resolver=resolver) as at:
+            told = disturbed(at, Plan(random.Random(seed + 1000 * attempt), kills, mail_kills))
+            check(at)
+        if told.inside.total() >= kills + mail_kills:
+            break
     assert told.inside.total() >= kills + mail_kills
     if resolver:
         assert told.asked == 0

@@ -138,7 +138,8 @@ class SqliteBackend(Handle):
         self, connection: sqlite3.Connection, lease: Lease, drafts: Sequence[Draft], now: Instant
     ) -> list[Sealed]:
         agent = lease.agent
-        last, last_hash = self._last(agent, lease.branch)
+        head = connection.execute(sql.LAST, (agent, lease.branch)).fetchone()
+        last, last_hash = head or connection.execute(sql.START, (agent, lease.branch)).fetchone()
 
         def newest_seq(kind: str) -> int:
             row = connection.execute(sql.NEWEST_SEQ, (agent, kind)).fetchone()
@@ -159,11 +160,8 @@ class SqliteBackend(Handle):
             for name, data in each.blobs.items():
                 if connection.execute(sql.BLOB_THERE, (agent, name)).fetchone() is None:
                     connection.execute(sql.BLOB_INSERT, (agent, name, data))
-            line = r.line.decode()
-            connection.execute(
-                sql.RECORD_INSERT,
-                (agent, r.branch, r.lsn, r.epoch, r.key, r.kind, r.seq, r.name, line, r.at, r.hash),
-            )
+            values = (agent, r.branch, r.lsn, r.epoch, r.key, r.kind, r.seq, r.name, r.line.decode(), r.at, r.hash)
+            connection.execute(sql.RECORD_INSERT, values)
             connection.execute(sql.HEAD_WRITE, (agent, r.kind, r.seq, r.name, r.branch, r.lsn, each.open))
         return sealed
 
