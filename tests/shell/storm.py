@@ -25,6 +25,7 @@ from store.backends.sqlite import SqliteBackend
 from store.records import Action
 from store.verify import Problem, verify
 from store.views import View
+from tests.shell.conftest import alive
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "examples" / "migrate"
@@ -72,7 +73,7 @@ class Place:
 
 
 @contextmanager
-def place(root: Path, *, resolver: bool, slowness: float = 0.03) -> Iterator[Place]:
+def place(root: Path, *, resolver: bool, slowness: float = 0.08) -> Iterator[Place]:
     """A fresh repository of 16 files, and a mail server of its own."""
     mailbox, port = root / "mailbox", root / "port"
     home = root / "home"
@@ -238,7 +239,7 @@ def _one_start(at: Place, process: subprocess.Popen[bytes], plan: Plan, told: To
             last_runner = there["runner"]
             mail = mailing(there)
             if plan.wants(mail):
-                time.sleep(plan.chance.uniform(0, 0.25 if mail else 0.06))
+                time.sleep(plan.chance.uniform(0, 0.15 if mail else 0.02))
                 _strike(at, process, plan, told)
         time.sleep(0.004)
     return process.returncode
@@ -249,9 +250,10 @@ def _strike(at: Place, process: subprocess.Popen[bytes], plan: Plan, told: Told)
     kind = plan.chance.choice(KINDS)
     victims = [*there.values()] if kind == "all" else [there[kind]] if kind in there else []
     mail = mailing(there)
+    # Inside a step is: while its command is at work, whatever becomes of it a moment later.
+    inside = "command" in there and alive(there["command"])
     kill(victims)
-    # The command alone: its runner may have closed the action before we look.
-    if victims and (kind == "command" or any(each.status == "started" for each in actions(at))):
+    if victims and inside:
         told.inside[kind] += 1
         told.in_mail += mail
         plan.hit(mail)
