@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -15,6 +14,7 @@ import pytest
 
 from tests.cli.acting import document, looking, lsn, session
 from tests.conftest import COMMAND, Run
+from tests.needs import need
 
 
 def _lease(run: Run, agent: str = "x") -> dict[str, object]:
@@ -72,8 +72,7 @@ def test_what_export_prints_survives_any_directory_name(
     environment: dict[str, str], tmp_path: Path, shell: str
 ) -> None:
     """The exports evaluate to their values in each POSIX shell, whatever the directory is called."""
-    if shutil.which(shell) is None:
-        pytest.skip(f"no {shell} here")
+    need(shell)
     directory = str(tmp_path / 'it\'s $(touch hacked) `x` "q" \\ é\n;')
     script = (
         f'eval "$("{COMMAND}" resume x --export --holder-pid $$)" || exit\n'
@@ -94,8 +93,7 @@ def test_what_export_prints_survives_any_directory_name(
 
 def test_fish_has_its_own_form(environment: dict[str, str], tmp_path: Path) -> None:
     """--shell fish prints what fish evaluates."""
-    if shutil.which("fish") is None:
-        pytest.skip("no fish here")
+    need("fish")
     directory = str(tmp_path / "it's \\ $x")
     script = (
         f'"{COMMAND}" resume x --export --shell fish --holder-pid $fish_pid | source\n'

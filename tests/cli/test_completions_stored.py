@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -23,18 +22,13 @@ from store.keeper import Keeper
 from store.records import ACTION, NEXT, OUTPUT, STEP, Action, Draft
 from tests.cli.look_stores import grow
 from tests.conftest import COMMAND, Run
+from tests.needs import need
 
 # Names that a shell would act on, were they inserted as they are. All of them pass check_name.
 ODD_STEP = "s$(touch${IFS}owned)`id`;x|y&z!1"
 ODD_REF = "r'single\"double\\back"
 ODD_TOOL = "t 'quoted' \"$HOME\" !! *"
 ODD_POINTER = "p:with=signs~and#more"
-
-
-def _shell(name: str) -> str:
-    found = shutil.which(name)
-    assert found, f"{name} is missing: install zsh and fish to run the tests"
-    return found
 
 
 def fill(directory: Path) -> None:
@@ -139,7 +133,7 @@ def _complete(
     lines = [*(f"recall {line}" for line in typed), "exit"]
     ended = run_on_terminal(
         *words,
-        program=(_shell(shell),),
+        program=(need(shell),),
         dialogue=[(f"READY{at}.", line + "\n") for at, line in enumerate(lines)],
         columns=400,
         env={"PATH": path, "TERM": "dumb", **more, **env},
@@ -404,5 +398,5 @@ def test_any_visible_character_is_quoted_for_bash(quote: str) -> None:
     """bash reads back what was quoted for it, in each kind of quotes, and with history expansion on."""
     text = "a" + "".join(chr(code) for code in range(32, 127)) + "üß漢字$(touch owned)"
     source = f"set -H -o history\nprintf '%s' {quote}{quoted(text, quote)}{quote}\n"
-    done = subprocess.run([_shell("bash"), "--norc"], input=source, capture_output=True, text=True, check=True)
+    done = subprocess.run([need("bash"), "--norc"], input=source, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (text, "")

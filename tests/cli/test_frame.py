@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from recall_cli.tree import Node, Param, tree
 from recall_cli.values import age, duration
 from store.errors import InvalidInput
 from tests.conftest import ROOT, Run
+from tests.needs import need
 
 SAMPLE = (sys.executable, ROOT / "tests/cli/sample.py", "sample")
 SHOWN = r"a\x1b[31m\t[bold]b[/bold]\u202e\nc\ud800"
@@ -377,18 +377,12 @@ CASES = [
 ]
 
 
-def _shell(name: str) -> str:
-    found = shutil.which(name)
-    assert found, f"{name} is missing: install zsh and fish to run the tests"
-    return found
-
-
 @pytest.mark.parametrize("shell", SHELLS)
 def test_completion_scripts_are_valid(shell: str, tmp_path: Path) -> None:
     """Each shell parses its script, for the real tree and for one with everything in it."""
     for root in (tree(), TREE):
         (tmp_path / "script").write_text(script(shell, root))
-        done = subprocess.run([_shell(shell), "-n", tmp_path / "script"], capture_output=True, text=True, check=False)
+        done = subprocess.run([need(shell), "-n", tmp_path / "script"], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -401,7 +395,7 @@ def test_bash_completes(line: str, expected: set[str], tmp_path: Path) -> None:
     ask = f"{typed}; COMP_CWORD={len(words) - 1}; _recall"
     source = script("bash", TREE) + f'\n{ask}\nprintf "%s\\n" "${{COMPREPLY[@]}}"\n'
     done = subprocess.run(
-        [_shell("bash"), "--norc", "-c", source], cwd=tmp_path, capture_output=True, text=True, check=True
+        [need("bash"), "--norc", "-c", source], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert set(done.stdout.splitlines()) == expected
     assert done.stderr == ""
@@ -413,7 +407,7 @@ def test_fish_completes(line: str, expected: set[str], tmp_path: Path, environme
     (tmp_path / "some file").touch()
     (tmp_path / "recall.fish").write_text(script("fish", TREE))
     done = subprocess.run(
-        [_shell("fish"), "--no-config", "-c", f"source recall.fish; complete -C {line!r}"],
+        [need("fish"), "--no-config", "-c", f"source recall.fish; complete -C {line!r}"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -437,6 +431,6 @@ def test_zsh_completes(run_on_terminal: Run, tmp_path: Path) -> None:
         ("READY", "recall --dir turns act\tli\t--cl\tex\t\n"),
         ("READY", "exit\n"),
     ]
-    ended = run_on_terminal("-i", program=(_shell("zsh"),), dialogue=dialogue, env={"ZDOTDIR": str(tmp_path)})
+    ended = run_on_terminal("-i", program=(need("zsh"),), dialogue=dialogue, env={"ZDOTDIR": str(tmp_path)})
     ran = [line for line in ended.out.splitlines() if line.startswith("RAN")]
     assert ran == ["RAN actions resolve --force", "RAN --dir turns actions list --class=external"]

@@ -22,8 +22,9 @@ from store.restore import restore
 from store.transfer import export
 from store.verify import Problem, verify
 from tests.engine import ROOT, request, verified
+from tests.needs import need
 
-STRACE = shutil.which("strace") or "strace"
+STRACE = "strace"
 CHANGING = "openat,pwrite64,write,fsync,fdatasync,ftruncate,rename,unlink,mkdir,flock,fcntl,fchown,fchmod"
 CALL = re.compile(r"^(\d+) +(\w+)\((.*)")
 
@@ -131,6 +132,11 @@ OPERATIONS = {
 }
 SAMPLED = ("create", "end", "resolve", "checkpoint")
 KINDS_OF_APPEND = {"flock", "fcntl", "pwrite64", "fdatasync"}
+
+
+@pytest.fixture(autouse=True)
+def _strace() -> None:
+    need("strace")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import pytest
 
 from tests.crash.test_kill_anywhere import CHANGING, STRACE
 from tests.engine import ROOT
+from tests.needs import need
 from tests.shell.conftest import AGENT, Shell
 
 # Only the runner is traced (no -f): its command must not share its fate.
@@ -62,12 +63,12 @@ def points(trace: Path) -> list[tuple[str, int]]:
     return found
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 @pytest.mark.parametrize(
     ("class_", "part"), [("external", 0), ("external", 10), ("external", 20), ("external", 30), ("idempotent", 5)]
 )
 def test_wherever_its_runner_dies_a_step_happens_once(shell: Shell, class_: str, part: int, tmp_path: Path) -> None:
     """Never two effects of an external step, never a done one without its effect; idempotent attempts share a key."""
+    need("strace")
     trace = tmp_path / "trace"
     assert shell.recall("run", "--class", "pure", "--", "true").code == 0
     fresh = tmp_path / "fresh"
