@@ -216,7 +216,6 @@ class WorkingState:
         )
 
 
-STATE_TEXTS = ("goal", "progress", "focus", "notes")
 STATE_LISTS = ("plan", "decisions", "open_questions")
 STATE_FIELDS = ("goal", "plan", "progress", "focus", "decisions", "open_questions", "notes", "step")
 

@@ -45,7 +45,6 @@ BLOB_INSERT = "INSERT INTO blobs (agent, name, data) VALUES (?, ?, ?)"
 BLOB_THERE = "SELECT 1 FROM blobs WHERE agent = ? AND name = ?"
 BLOB = "SELECT data FROM blobs WHERE agent = ? AND name = ?"
 BLOB_SIZE = "SELECT length(data) FROM blobs WHERE agent = ? AND name = ?"
-BLOB_NAMES = "SELECT name, length(data) FROM blobs WHERE agent = ? AND name > ? ORDER BY name LIMIT ?"
 
 _JOIN = "JOIN records r ON r.agent = h.agent AND r.branch = h.branch AND r.lsn = h.lsn"
 _HEADS = f"SELECT {RECORD} FROM heads h {_JOIN}"
