@@ -344,6 +344,9 @@ class Action:
         epoch, incarnation: under which it was last started; its owner.
         started_at, ended_at: RFC 3339, UTC, in seconds.
         notes: amendments after the close, oldest first.
+        ship: what its beginning waited for, in a store that ships: ``barrier`` (the bucket had the intent
+            before the tool ran), ``lazy`` or ``off``; "" in a store that does not.
+        max_ms: the most milliseconds that the tool runs, or 0 where nobody said.
         command: of a shell step: its process (``store.running``), and after its end its exit status and stderr.
     """
 
@@ -369,6 +372,8 @@ class Action:
     ended_at: str = ""
     notes: tuple[str, ...] = ()
     command: Mapping[str, Any] = field(default_factory=dict)
+    ship: str = ""
+    max_ms: int = 0
 
     @property
     def open(self) -> bool:
@@ -392,6 +397,7 @@ class Action:
             retry_of=take.number("retry_of"),
             retried_as=take.number("retried_as"),
             epoch=take.number("epoch"),
+            max_ms=take.number("max_ms"),
             notes=take.texts("notes"),
             **{name: take.text(name) for name in _ACTION_TEXTS},
         )
@@ -417,7 +423,7 @@ def _plain(value: Any) -> Any:
     return plain(value) if is_dataclass(value) else value
 
 
-_CALL_TEXTS = ("tool", "key", "status", "args", "args_ref", "step", "run", "incarnation", "started_at")
+_CALL_TEXTS = ("tool", "key", "status", "args", "args_ref", "step", "run", "incarnation", "started_at", "ship")
 _OUTCOME_TEXTS = ("result", "result_ref", "error", "resolution", "by", "ended_at")
 _ACTION_TEXTS = _CALL_TEXTS + _OUTCOME_TEXTS
 CLASSES = ("pure", "idempotent", "external")
