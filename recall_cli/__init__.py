@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     from store.errors import StoreUnreadable as StoreUnreadable
     from store.errors import TokenMismatch as TokenMismatch
     from store.errors import Unavailable as Unavailable
-    from store.records import Action as Action
-    from store.records import Output as Output
-    from store.records import OutputRef as OutputRef
-    from store.records import Pointer as Pointer
-    from store.records import Turn as Turn
-    from store.records import WorkingState as WorkingState
+    from store.values import Action as Action
+    from store.values import Output as Output
+    from store.values import OutputRef as OutputRef
+    from store.values import Pointer as Pointer
+    from store.values import Turn as Turn
+    from store.values import WorkingState as WorkingState
 
 __version__ = "0.1.0"
 
@@ -78,7 +78,7 @@ _HOMES = {
     "store.agent": "Agent Context",
     "store.actions": "ActionEnd ReconcileReport",
     "store.errors": _ERRORS,
-    "store.records": "Action Output OutputRef Pointer Turn WorkingState",
+    "store.values": "Action Output OutputRef Pointer Turn WorkingState",
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = [*_NAMES]  # noqa: PLE0604 (they are strings)

@@ -17,9 +17,10 @@ from store.access import beside
 from store.actions import ActionEnd, already_closed
 from store.agent import Agent
 from store.errors import ActionNotUnknown, BadRecord, Conflict, InvalidInput, NotFound, RecallError, StillRunning
-from store.records import CLOSED_STATUSES, Action, plain
+from store.records import CLOSED_STATUSES
 from store.running import may_be_acting, still_running
 from store.text import quoted
+from store.values import Action, plain
 from store.views import View
 
 REFUSED = "refused"

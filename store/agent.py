@@ -23,18 +23,13 @@ from store.records import (
     STEP,
     TURN,
     WORKING_STATE,
-    Action,
     Draft,
     Expect,
-    Output,
-    OutputRef,
-    Pointer,
-    Turn,
-    WorkingState,
     compact,
 )
 from store.text import check_count, check_text, cut, quoted
 from store.value import value
+from store.values import Action, Output, OutputRef, Pointer, Turn, WorkingState
 from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
 
 _RUN = "run-"

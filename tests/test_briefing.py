@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from store.briefing import as_json, render
 from store.briefing_parts import DEFAULT_BUDGET, LEAST_BUDGET, BriefingParts, check_budget
 from store.errors import InvalidInput
-from store.records import ROLES, Action, OutputRef, Pointer, Turn, WorkingState, tokens_of
 from store.text import cut, neutral, neutral_line
+from store.values import ROLES, Action, OutputRef, Pointer, Turn, WorkingState, tokens_of
 from tests.briefing_parser import STATE_ORDER, parse
 
 NOW = datetime(2026, 11, 3, 19, 0, 0, tzinfo=timezone.utc)

@@ -18,7 +18,7 @@ COMMAND = sorted((ROOT / "recall_cli").rglob("*.py"))
 ROWS = [
     {"errors", "value"},
     {"clock", "text", "canonical"},
-    {"process", "records"},
+    {"process", "records", "values"},
     {"lease", "checks", "actions", "log", "running", "place", "briefing_text"},
     {"backend", "briefing_parts", "briefing_sections"},
     {"briefing", "audit", "keeper", "verify"},
@@ -33,7 +33,7 @@ ROWS = [
 ]
 BACKENDS_USE = {
     "errors", "value", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",
-    "asides", "running",
+    "asides", "running", "values",
 }  # fmt: skip
 HEAVY = {"typer", "rich", "pydantic", "sqlite_utils", "boto3", "mcp", "asyncio", "logging", "subprocess", "sqlite3"}
 

@@ -21,8 +21,9 @@ from store.actions import ActionEnd
 from store.agent import Agent
 from store.canonical import BLOB_LIMIT
 from store.errors import InvalidInput
-from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES, Action, plain
+from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES
 from store.text import check_agent, check_count, check_text, json_value
+from store.values import Action, plain
 
 app = Noun("The tool calls of an agent and what became of them.", default="list")
 

@@ -26,8 +26,8 @@ from store.errors import Fenced, InvalidInput, LeaseHeld, LeaseLost, LeaseNotHel
 from store.keeper import Keeper
 from store.lease import DEFAULT_TTL_MS, SHELL_TTL_MS, Fence, check_ttl
 from store.process import Process, describe, provably_dead
-from store.records import plain
 from store.text import check_agent, check_count
+from store.values import plain
 
 app = Verbs()
 

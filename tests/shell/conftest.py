@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from store.backends.sqlite import SqliteBackend
-from store.records import Action
+from store.values import Action
 from store.views import View
 from tests.conftest import COMMAND, Ended
 
