@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from store.actions import ActionEnd as ActionEnd
     from store.actions import ReconcileReport as ReconcileReport
     from store.agent import Agent as Agent
-    from store.agent import Context as Context
     from store.aio import AsyncAgent as AsyncAgent
     from store.aio import AsyncClient as AsyncClient
     from store.client import Client as Client
+    from store.context import Context as Context
     from store.errors import ActionClosed as ActionClosed
     from store.errors import ActionNotUnknown as ActionNotUnknown
     from store.errors import AgentArchived as AgentArchived
@@ -75,7 +75,8 @@ _ERRORS = (
 _HOMES = {
     "store.client": "Client",
     "store.aio": "AsyncAgent AsyncClient",
-    "store.agent": "Agent Context",
+    "store.agent": "Agent",
+    "store.context": "Context",
     "store.actions": "ActionEnd ReconcileReport",
     "store.errors": _ERRORS,
     "store.values": "Action Output OutputRef Pointer Turn WorkingState",

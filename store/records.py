@@ -19,6 +19,7 @@ ACTION, LEASE, STEP, LIFECYCLE = "action", "lease", "step", "lifecycle"
 TOOL, RUN = "tool", "run"
 ARCHIVED = "archived"  # the name of the lifecycle record that says whether an agent is archived
 
+# Of actions: what running one again would do, and what became of one.
 CLASSES = ("pure", "idempotent", "external")
 OPEN_STATUSES = ("started", "unknown")
 CLOSED_STATUSES = ("done", "failed", "abandoned")

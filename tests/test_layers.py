@@ -23,7 +23,7 @@ ROWS = [
     {"backend", "briefing_parts", "briefing_sections"},
     {"briefing", "audit", "keeper", "verify"},
     {"views", "transfer", "asides"},
-    {"writer", "restore"},
+    {"writer", "restore", "context"},
     {"beginning"},
     {"acting"},
     {"agent"},
@@ -157,6 +157,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(path: Path) -> None:
     allowed = {
         "store.aio": {"asyncio"},
         "store.backends.sqlite": {"sqlite3"},
+        "recall_cli.table": {"rich"},
         "recall_cli": {"typer", "subprocess"},
     }
     name = name_of(path)
