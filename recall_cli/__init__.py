@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from store.actions import ActionEnd as ActionEnd
     from store.actions import ReconcileReport as ReconcileReport
     from store.agent import Agent as Agent
-    from store.agent import Context as Context
     from store.aio import AsyncAgent as AsyncAgent
     from store.aio import AsyncClient as AsyncClient
     from store.client import Client as Client
+    from store.context import Context as Context
     from store.errors import ActionClosed as ActionClosed
     from store.errors import ActionNotUnknown as ActionNotUnknown
     from store.errors import AgentArchived as AgentArchived
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     from store.errors import StoreUnreadable as StoreUnreadable
     from store.errors import TokenMismatch as TokenMismatch
     from store.errors import Unavailable as Unavailable
-    from store.records import Action as Action
-    from store.records import Output as Output
-    from store.records import OutputRef as OutputRef
-    from store.records import Pointer as Pointer
-    from store.records import Turn as Turn
-    from store.records import WorkingState as WorkingState
+    from store.values import Action as Action
+    from store.values import Output as Output
+    from store.values import OutputRef as OutputRef
+    from store.values import Pointer as Pointer
+    from store.values import Turn as Turn
+    from store.values import WorkingState as WorkingState
 
 __version__ = "0.1.0"
 
@@ -75,10 +75,11 @@ _ERRORS = (
 _HOMES = {
     "store.client": "Client",
     "store.aio": "AsyncAgent AsyncClient",
-    "store.agent": "Agent Context",
+    "store.agent": "Agent",
+    "store.context": "Context",
     "store.actions": "ActionEnd ReconcileReport",
     "store.errors": _ERRORS,
-    "store.records": "Action Output OutputRef Pointer Turn WorkingState",
+    "store.values": "Action Output OutputRef Pointer Turn WorkingState",
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = [*_NAMES]  # noqa: PLE0604 (they are strings)

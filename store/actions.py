@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from store.errors import ActionClosed, AlreadyBegun, InvalidInput, NeedsSettling, StepFailed, StepMismatch
-from store.records import CLOSED_STATUSES, STATUSES, Action, Turn
+from store.records import CLOSED_STATUSES, STATUSES
 from store.text import cut, quoted
 from store.value import value
+from store.values import Action, Turn
 
 
 @value

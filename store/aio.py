@@ -12,13 +12,16 @@ import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from store.agent import Agent, Context
+from store.agent import Agent
 from store.client import Client
 from store.clock import Clock, Random
 from store.errors import BadRecord, RecallError, StoreClosed
 from store.place import store_directory
+
+if TYPE_CHECKING:
+    from store.context import Context
 
 P = ParamSpec("P")
 T = TypeVar("T")

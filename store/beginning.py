@@ -11,9 +11,10 @@ from store import checks
 from store.actions import ActionEnd
 from store.canonical import BLOB_LIMIT
 from store.errors import InvalidInput, NotLastAttempt, Stale, StillRunning
-from store.records import ACTION, NEXT, STEP, TOOL, TURN, Action, Draft, Expect, Record
+from store.records import ACTION, NEXT, STEP, TOOL, TURN, Draft, Expect, Record
 from store.running import still_running
 from store.text import check_text, json_value, quoted
+from store.values import Action
 from store.writer import Drafts, Writer
 
 

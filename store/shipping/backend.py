@@ -8,7 +8,7 @@ that it survives the loss of the whole machine.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from store.backend import Acquired

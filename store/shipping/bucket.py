@@ -1,6 +1,8 @@
 from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Literal, Protocol
+
 from store.value import value
 
 

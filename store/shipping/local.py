@@ -12,10 +12,11 @@ from store.backends.sqlite.marks import NEVER, Mark
 from store.canonical import first_hash
 from store.clock import Instant, rfc3339
 from store.lease import Fence, Lease
-from store.records import ACTION, Action, Record
+from store.records import ACTION, Record
 from store.shipping.fetch import Line, blobs_of, lines_after
 from store.shipping.head import Head, Open, lineage_starts
 from store.shipping.protocol import Unshipped
+from store.values import Action
 
 if TYPE_CHECKING:
     from store.backends.sqlite import SqliteBackend
