@@ -125,6 +125,7 @@ def takeover_reason(
     request: LeaseRequest,
     *,
     store: str,
+    known: Callable[[int], bytes | None],
     sight: Sight | None,
     now: Instant,
     answered: float | None = None,
@@ -135,12 +136,16 @@ def takeover_reason(
 
     Args:
         store: the contender's store.
+        known: its hash at an lsn of its log, or None.
         sight: when it first saw this revision of the head.
         answered, modified: the answer's Date and Last-Modified, in seconds; one clock, the bucket's.
         dead: whether a process is provably dead.
     """
     if request.again is not None:
-        return "again" if head is not None and head.fence == request.again and head.state != "deleted" else None
+        if head is None or head.fence != request.again or head.state == "deleted":
+            return None
+        # A record that this store does not know: a copy of it has acted under this very lease.
+        return "again" if known(head.last) == head.hash else None
     if head is None:
         return "first"
     if head.state != "live":

@@ -130,6 +130,7 @@ class Shipper:
             head,
             request,
             store=self.store.store_id,
+            known=local.hash_at,
             sight=Sight(mark.sight_rev, mark.sight) if mark else None,
             now=now,
             answered=seen.answer.date if seen.answer else None,
@@ -216,6 +217,10 @@ class Shipper:
         previous = cached(before, row, sent) if before is not None else row
 
         def work(ledger: Ledger) -> Lease:
+            row = self.store.lease(request.agent)
+            if row is not None and local.last()[0] > head.last:
+                # Written here under the old epoch while the bucket was asked: too late to be carried.
+                row = ledger.set_aside(row, head.last, head.hash, f"not shipped when epoch {head.epoch} began", sent)
             branch, origin = self._ground(ledger, local, head, row, sent)
             lease = Lease(
                 agent=request.agent,
