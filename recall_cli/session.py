@@ -11,6 +11,7 @@ from recall_cli.options import Globals
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.files import exists
 from store.errors import LeaseNotHeld, NotFound, StoreEmpty, TokenMismatch, Unavailable
+from store.opening import open_store
 from store.text import check_agent
 from store.views import View
 
@@ -54,7 +55,7 @@ def require(backend: SqliteBackend, agent: str) -> None:
 @contextmanager
 def writing(here: Globals) -> Iterator[SqliteBackend]:
     """The store, opened for writing; made if it is missing."""
-    backend = SqliteBackend(here.directory, on_bad_record=here.out.warn)
+    backend = open_store(here.directory, on_bad_record=here.out.warn)
     try:
         yield backend
     finally:
