@@ -75,8 +75,8 @@ class ShippingBackend(SqliteBackend):
 
     def renew(self, fence: Fence) -> Lease:
         lease = self.lease(fence.agent)
-        if lease is not None and lease.is_of(fence) and lease.ttl_ms == 0:
-            return lease  # given back for as long as nothing is written
+        if lease is not None and lease.is_of(fence) and self._needs_no_renewal(lease):
+            return lease
         if self._is_idle(fence):
             self.shipper.release(fence, park=True)
         else:
@@ -84,6 +84,10 @@ class ShippingBackend(SqliteBackend):
         lease = self.lease(fence.agent)
         assert lease is not None
         return lease
+
+    def _needs_no_renewal(self, lease: Lease) -> bool:
+        """It was given back for as long as nothing is written; or another process of the session was just here."""
+        return lease.ttl_ms == 0 or protocol.elapsed_ms(lease.renewed, self.clock.now()) * 4 < lease.ttl_ms
 
     def _is_idle(self, fence: Fence) -> bool:
         """Whether nothing was written for long, and no call is under way that a successor would have to settle."""
