@@ -49,7 +49,10 @@ def viewing(here: Globals, agent: str, at: int | None = None) -> Iterator[View]:
 def require(backend: SqliteBackend, agent: str) -> None:
     """Raise NotFound unless the store knows the agent."""
     if backend.lease(agent) is None:
-        raise NotFound(what="agent", name=agent, hint="list the agents with: recall agents list")
+        hint = "list the agents with: recall agents list"
+        if backend.remote() is not None:
+            hint = f"if it is in the bucket, fetch it with: recall sync pull {agent}"
+        raise NotFound(what="agent", name=agent, hint=hint)
 
 
 @contextmanager
@@ -96,7 +99,8 @@ def telling_if_new(here: Globals, backend: SqliteBackend, agent: str) -> Iterato
     """Say so when the block has made the agent, since a misspelt name makes one too."""
     new = backend.lease(agent) is None
     yield
-    if new:
+    lease = backend.lease(agent)
+    if new and lease is not None and lease.epoch == 1:  # a later one came out of the bucket
         here.out.message(f"agent {agent} is new")
 
 
