@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from store.errors import AlreadyBegun as AlreadyBegun
     from store.errors import BadImport as BadImport
     from store.errors import BadRecord as BadRecord
+    from store.errors import BucketUnfit as BucketUnfit
     from store.errors import Conflict as Conflict
     from store.errors import Corrupt as Corrupt
     from store.errors import Fenced as Fenced
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from store.errors import PlatformUnsupported as PlatformUnsupported
     from store.errors import RecallError as RecallError
     from store.errors import RefTaken as RefTaken
+    from store.errors import RemoteRefused as RemoteRefused
+    from store.errors import RemoteUnreachable as RemoteUnreachable
     from store.errors import ResolverFailed as ResolverFailed
     from store.errors import StepFailed as StepFailed
     from store.errors import StepMismatch as StepMismatch
@@ -69,8 +72,8 @@ _ERRORS = (
     "RecallError InvalidInput NotFound StoreMissing StoreEmpty LeaseHeld Fenced LeaseLost LeaseExpired "
     "LeaseNotHeld TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch NotLastAttempt RefTaken "
     "AgentExists AgentArchived Unavailable StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable "
-    "StoreNewer NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun "
-    "ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport"
+    "StoreNewer NetworkFilesystem PlatformUnsupported RemoteUnreachable RemoteRefused BucketUnfit NeedsSettling "
+    "StepFailed StillRunning AlreadyBegun ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport"
 )
 _HOMES = {
     "store.client": "Client",

@@ -276,6 +276,30 @@ class PlatformUnsupported(Unavailable):
     hint_template = "use Linux or macOS (on Windows: WSL 2)"
 
 
+class RemoteUnreachable(Unavailable):
+    """The bucket gave no usable answer in time: the network, or the store itself, is in trouble."""
+
+    code = "remote_unreachable"
+    template = "remote {remote} cannot be reached: {reason}"
+    hint_template = "nothing that was stored here is lost; try again later"
+
+
+class RemoteRefused(Unavailable):
+    """The bucket refuses what is asked of it: access, credentials, its name, or this machine's clock."""
+
+    code = "remote_refused"
+    template = "remote {remote} refuses: {reason}"
+    hint_template = "mend that and try again; nothing that was stored here is lost"
+
+
+class BucketUnfit(Unavailable):
+    """The store cannot decide a lease: a step of the probe failed."""
+
+    code = "bucket_unfit"
+    template = "remote {remote} cannot be used: {step}: {reason}"
+    hint_template = "use a store with conditional writes, as Amazon S3 has them"
+
+
 # -- a person or a resolver has to say what happened -----------------------------------
 
 
