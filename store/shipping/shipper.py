@@ -142,7 +142,7 @@ class Shipper:
         if request.again is not None:
             after = f"{head.epoch}, of {head.lease.holder}" if head else "none"
             if head is not None:
-                local.note_lost(head, seen.etag, request.again)
+                local.note_lost(head, request.again)
             raise LeaseLost(agent=request.agent, epoch=request.again.epoch, now=after)
         assert head is not None
         if mark is None or mark.sight_rev != head.rev:
@@ -165,7 +165,8 @@ class Shipper:
         shipped = self._shipped(local, head)
         for _ in range(_REPLANS):
             try:
-                local.catch_up(self.bucket, head, seen.etag, shipped)
+                if local.catch_up(self.bucket, head, shipped):
+                    self._packer(local).file_asides()
                 break
             except Replaced as gone:
                 again = self._look(local)
@@ -414,7 +415,7 @@ class Shipper:
             raise Forked(agent=fence.agent, trouble=verdict.kind, reason=verdict.reason)
         assert seen.head is not None
         if isinstance(verdict, Lost):
-            local.note_lost(seen.head, seen.etag, fence)
+            local.note_lost(seen.head, fence)
             landed = {
                 True: "it is in the log all the same",
                 False: "it is not in the log",
@@ -454,7 +455,9 @@ class Shipper:
             row = self.store.lease(agent)
             if row is not None and row.fence == seen.head.fence and row.state == "held":
                 return  # it is this store that writes it
-            local.catch_up(self.bucket, seen.head, seen.etag, self._shipped(local, seen.head))
+            if local.catch_up(self.bucket, seen.head, self._shipped(local, seen.head)):
+                self._packer(local).file_asides()
+            local.learn(seen.head, seen.etag)
 
     def _look(self, local: Local, tries: Tries | None = None) -> Seen:
         """The head as it is now. Raises Forked where it contradicts what this store has seen."""
