@@ -107,7 +107,7 @@ class Local:
         if mark is not None:
             self.store.shipping(lambda ledger: ledger.put_mark(replace(mark, trouble=kind)))
 
-    def note_lost(self, head: Head, etag: str, fence: Fence) -> None:
+    def note_lost(self, head: Head, fence: Fence) -> None:
         """The lease is another's: its row says so from now on, so that nothing enters the log under ours."""
         lease = self.store.lease(self.agent)
         if lease is None or not lease.is_of(fence):
@@ -125,17 +125,21 @@ class Local:
         now = self.store.clock.now()
         self.store.shipping(lambda ledger: ledger.set_aside(lease, keep, link, reason, now))
 
-    def catch_up(self, bucket: Bucket, head: Head, etag: str, shipped: tuple[int, bytes]) -> None:
+    def catch_up(self, bucket: Bucket, head: Head, shipped: tuple[int, bytes]) -> bool:
         """Take in what the bucket has above ``shipped``; what contradicts it here is set aside.
 
         It needs no lease: the head says what the log is.
+
+        Returns:
+            whether anything was set aside.
 
         Raises:
             Forked, BadHead, Replaced.
         """
         last, _ = self.last()
+        aside = False
         if self.hash_at(head.last) == head.hash and last >= head.last:
-            return
+            return aside
         for chunk in lines_after(bucket, head, *shipped):
             new = [each for each in chunk if each[0] > last or self.hash_at(each[0]) != each[2]]
             if not new:
@@ -145,8 +149,10 @@ class Local:
             if first <= last:
                 link = next((each[2] for each in chunk if each[0] == first - 1), shipped[1])
                 self.set_aside(first - 1, link, f"the bucket's log went on otherwise from lsn {first}")
+                aside = True
             self._take_in(bucket, head, new)
             last, shipped = new[-1][0], (new[-1][0], new[-1][2])
+        return aside
 
     def _take_in(self, bucket: Bucket, head: Head, lines: Sequence[Line]) -> None:
         blobs: dict[str, bytes] = {}

@@ -143,7 +143,7 @@ class Shipper:
         if request.again is not None:
             after = f"{head.epoch}, of {head.lease.holder}" if head else "none"
             if head is not None:
-                local.note_lost(head, seen.etag, request.again)
+                local.note_lost(head, request.again)
             raise LeaseLost(agent=request.agent, epoch=request.again.epoch, now=after)
         assert head is not None
         if mark is None or mark.sight_rev != head.rev:
@@ -166,7 +166,8 @@ class Shipper:
         shipped = self._shipped(local, head)
         for _ in range(_REPLANS):
             try:
-                local.catch_up(self.bucket, head, seen.etag, shipped)
+                if local.catch_up(self.bucket, head, shipped):
+                    self._packer(local).file_asides()
                 break
             except Replaced as gone:
                 again = self._look(local)
@@ -301,15 +302,19 @@ class Shipper:
                 reshape=reshape,
             )
 
-    def release(self, fence: Fence) -> bool:
-        """Ship everything and give the lease back, in one version; False if it was no longer ours."""
+    def release(self, fence: Fence, *, park: bool = False) -> bool:
+        """Ship everything and give the lease back, in one version; False if it was no longer ours.
+
+        Args:
+            park: only until the next write, which takes it again if nobody acted in between.
+        """
         with self._locked(fence.agent):
             row = self.store.lease(fence.agent)
             if row is None or not row.is_of(fence) or row.state == "released":
                 return False
             local = Local(self.store, fence.agent)
             try:
-                self._advance(local, fence, None, renew=True, state="released")
+                self._advance(local, fence, None, renew=True, state="released", park=park)
             except LeaseLost as problem:
                 if problem.details.get("landed") or not self._pending(local):
                     return False
@@ -329,6 +334,7 @@ class Shipper:
         renew: bool,
         look: bool = False,
         state: Literal["live", "released"] = "live",
+        park: bool = False,
         reshape: Callable[[Head], Head] | None = None,
     ) -> None:
         tries = Tries(
@@ -354,13 +360,13 @@ class Shipper:
             new, stamp = self._next(local, mark, reshape(head) if reshape else head, last, state)
             swap = self.bucket.swap(_key(fence.agent), new.encode(), mark.etag)
             if swap.outcome == "done":
-                self._landed(local, fence, new, swap.etag, stamp.now)
+                self._landed(local, fence, new, swap.etag, stamp.now, park)
                 return
             if swap.outcome == "refused":
                 raise RemoteRefused(remote=self.bucket.name, reason=swap.reason)
             seen = self._look(local, tries)
             if seen.head is not None and seen.head.wid == new.wid:
-                self._landed(local, fence, new, seen.etag, stamp.now)
+                self._landed(local, fence, new, seen.etag, stamp.now, park)
                 return
             if self._settled(local, fence, seen, target, head) and not renew:
                 return
@@ -393,11 +399,13 @@ class Shipper:
         stamp = self._stamp()
         return protocol.renewed(head, stamp, opened=opened, ship=self.ship, state=state), stamp
 
-    def _landed(self, local: Local, fence: Fence, head: Head, etag: str, sent: Instant) -> None:
+    def _landed(self, local: Local, fence: Fence, head: Head, etag: str, sent: Instant, park: bool) -> None:
         row = self.store.lease(fence.agent)
         renewed = None
         if row is not None and row.is_of(fence):
             renewed = replace(row, renewed=sent, state="released" if head.state == "released" else "held")
+            if park:  # the next write finds it lapsed
+                renewed = replace(row, ttl_ms=0)
         local.learn(head, etag, lease=renewed, sent=sent)
 
     def _settled(self, local: Local, fence: Fence, seen: Seen, want: int, known: Head) -> bool:
@@ -412,7 +420,7 @@ class Shipper:
             raise Forked(agent=fence.agent, trouble=verdict.kind, reason=verdict.reason)
         assert seen.head is not None
         if isinstance(verdict, Lost):
-            local.note_lost(seen.head, seen.etag, fence)
+            local.note_lost(seen.head, fence)
             landed = {
                 True: "it is in the log all the same",
                 False: "it is not in the log",
@@ -452,7 +460,9 @@ class Shipper:
             row = self.store.lease(agent)
             if row is not None and row.fence == seen.head.fence and row.state == "held":
                 return  # it is this store that writes it
-            local.catch_up(self.bucket, seen.head, seen.etag, self._shipped(local, seen.head))
+            if local.catch_up(self.bucket, seen.head, self._shipped(local, seen.head)):
+                self._packer(local).file_asides()
+            local.learn(seen.head, seen.etag)
 
     def _look(self, local: Local, tries: Tries | None = None) -> Seen:
         """The head as it is now. Raises Forked where it contradicts what this store has seen."""

@@ -61,7 +61,8 @@ class Actor(NamedTuple):
     """A process that is still running.
 
     Attributes:
-        phase: ``want`` (the lease), ``take`` (its takeover is sent), ``idle`` (it has the lease), ``push`` (sent).
+        phase: ``want`` (the lease), ``take`` (its takeover is sent), ``idle`` (it has the lease), ``push`` (sent),
+            ``parked`` (released; it may take the lease again if nobody acted meanwhile).
         new: the head whose PUT it waits for.
         mine: bits: the intents whose barrier it waits for.
     """
@@ -175,11 +176,11 @@ class Model:
                 yield f"{name} tries again", partial(self._take, s, a, again=False)
             return
         ours = (place.epoch, place.inc) == (a.epoch, a.inc)
-        if ours and may_put and len(s.intents) < self.config.intents:
+        if ours and may_put and a.phase == "idle" and len(s.intents) < self.config.intents:
             yield f"{name} appends an intent", partial(self._append, s, a)
         if not may_put or locked:
             return
-        if ours:
+        if ours and a.phase == "idle":
             yield f"{name} sends a PUT", partial(self._push, s, a, released=False)
             yield f"{name} sends its release", partial(self._push, s, a, released=True)
         yield f"{name} takes its own lapsed lease again", partial(self._take, s, a, again=True)
@@ -294,10 +295,10 @@ class Model:
     def _known_landed(self, s: State, a: Actor) -> State:
         if a.phase == "take":
             return self._granted(s, a)
-        if self.t.heads[a.new].state == "released":  # it ends, and starts no tool
+        if self.t.heads[a.new].state == "released":  # it starts no tool
             mark = NONE if s.head == NONE else a.new
-            s = s._replace(durable=self.t.log_of[a.new])
-            return self._at(s, a.place, s.places[a.place]._replace(mark=mark))
+            s = self._at(s._replace(durable=self.t.log_of[a.new]), a.place, s.places[a.place]._replace(mark=mark))
+            return self._with(s, Actor(a.place, a.inc, a.epoch, "parked", NONE, 0))
         return self._run(self._at(s, a.place, s.places[a.place]._replace(mark=a.new)), a._replace(phase="idle"), a.new)
 
     def _looks(self, s: State, a: Actor) -> State:
