@@ -37,7 +37,7 @@ from store.shipping.head import Head, moved_into
 from store.shipping.local import Local, cached, first_link
 from store.shipping.locking import agent_lock
 from store.shipping.packing import Limits, Packer
-from store.shipping.protocol import Durable, Lost, Ship, Sight, Stamp, Trouble
+from store.shipping.protocol import Durable, Lost, Ship, Stamp, Trouble
 from store.value import value
 
 if TYPE_CHECKING:
@@ -125,12 +125,13 @@ class Shipper:
     def _reason(self, local: Local, seen: Seen, request: LeaseRequest) -> str:
         """Why the lease may be taken. Raises LeaseHeld or LeaseLost."""
         head, now = seen.head, self.store.clock.now()
-        mark = self.store.mark(request.agent)
+        row = self.store.lease(request.agent)
         reason = protocol.takeover_reason(
             head,
             request,
             store=self.store.store_id,
-            sight=Sight(mark.sight_rev, mark.sight) if mark else None,
+            highest=row.epoch if row else 0,
+            since=local.sight(head.rev) if head else None,
             now=now,
             answered=seen.answer.date if seen.answer else None,
             modified=seen.answer.modified if seen.answer else None,
@@ -145,12 +146,12 @@ class Shipper:
                 local.note_lost(head, request.again)
             raise LeaseLost(agent=request.agent, epoch=request.again.epoch, now=after)
         assert head is not None
-        if mark is None or mark.sight_rev != head.rev:
-            self._note_sight(local, seen, head, now)
+        if local.sight(head.rev) is None:
+            self._note_sight(local, head, now)
         until = head.lease.expires_hint or "it expires"
         raise LeaseHeld(agent=request.agent, holder=head.lease.holder, epoch=head.epoch, until=until)
 
-    def _note_sight(self, local: Local, seen: Seen, head: Head, now: Instant) -> None:
+    def _note_sight(self, local: Local, head: Head, now: Instant) -> None:
         """Keep what was seen, so that repeated short attempts add up to a ttl (rule 15)."""
         mark = self.store.mark(local.agent)
         if mark is None:
