@@ -351,8 +351,8 @@ class Shipper:
                 return  # whoever had the lock before took it along
             if look:
                 look = False
-                if not self._settled(local, fence, self._look(local), target, head):
-                    continue
+                self._settled(local, fence, self._look(local), target, head)
+                continue
             new, stamp = self._next(local, mark, reshape(head) if reshape else head, last, state)
             swap = self.bucket.swap(_key(fence.agent), new.encode(), mark.etag)
             if swap.outcome == "done":

@@ -26,6 +26,8 @@ def _shipping(place: str, clock: Clock | None) -> Backend:
     return open_store(place, clock=clock)
 
 
+_OPENED = "from store.opening import open_store\nbackend = open_store(sys.argv[1])\n"
+
 # name: (how a test opens a handle, the same as source text for another process)
 BACKENDS = {
     "sqlite": (
@@ -36,8 +38,7 @@ BACKENDS = {
     # On a real S3 server; where it is, the store itself knows.
     "shipping": (
         _shipping,
-        f"os.environ.update({CREDENTIALS!r})\n"
-        "from store.opening import open_store\nbackend = open_store(sys.argv[1])\n",
+        f"os.environ.update({CREDENTIALS!r})\n{_OPENED}",
         "store.shipping.backend.ShippingBackend",
     ),
 }
