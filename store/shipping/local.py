@@ -75,6 +75,14 @@ class Local:
             # A mark without a head says only when a contender's revision was first seen.
             return (mark, Head.parse(mark.head, self.agent, self.lines)) if mark and mark.head else None
 
+    def sight(self, rev: int) -> Instant | None:
+        """Since when this store knows that the head has this revision."""
+        mark = self.store.mark(self.agent)
+        if mark is None:
+            return None
+        known = ((mark.rev, mark.sent), (mark.sight_rev, mark.sight))
+        return next((at for each, at in known if each == rev and at != NEVER), None)
+
     # -- writing -----------------------------------------------------------------------------
 
     def learn(self, head: Head, etag: str, *, lease: Lease | None = None, sent: Instant | None = None) -> None:
@@ -89,11 +97,8 @@ class Local:
 
     def learn_in(self, ledger: Ledger, head: Head, etag: str, *, sent: Instant | None = None) -> None:
         """The same inside a transaction."""
-        before = self.store.mark(self.agent)
-        mark = Mark(self.agent, head.rev, etag, head.last, head.hash, head.without_tail(), sent or NEVER)
-        if sent is None and before is not None:
-            mark = replace(mark, sent=before.sent)
-        ledger.put_mark(mark)
+        # Of a version that another one sent it is not known when, and an older time would pass for a sight of it.
+        ledger.put_mark(Mark(self.agent, head.rev, etag, head.last, head.hash, head.without_tail(), sent or NEVER))
 
     def note_sight(self, mark: Mark, rev: int, now: Instant) -> Mark:
         """Keep when a revision of another holder was first seen."""

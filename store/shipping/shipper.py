@@ -29,7 +29,7 @@ from store.errors import (
 )
 from store.lease import Fence, Lease, LeaseRequest
 from store.process import provably_dead
-from store.records import LEASE, Draft, compact
+from store.records import LEASE, Draft, Record, compact
 from store.shipping import protocol
 from store.shipping.bucket import Bucket, Object
 from store.shipping.fetch import Replaced, prefix
@@ -37,7 +37,7 @@ from store.shipping.head import Head, moved_into
 from store.shipping.local import Local, cached, first_link
 from store.shipping.locking import agent_lock
 from store.shipping.packing import Limits, Packer
-from store.shipping.protocol import Durable, Lost, Ship, Sight, Stamp, Trouble
+from store.shipping.protocol import Durable, Lost, Ship, Stamp, Trouble
 from store.value import value
 
 if TYPE_CHECKING:
@@ -125,13 +125,14 @@ class Shipper:
     def _reason(self, local: Local, seen: Seen, request: LeaseRequest) -> str:
         """Why the lease may be taken. Raises LeaseHeld or LeaseLost."""
         head, now = seen.head, self.store.clock.now()
-        mark = self.store.mark(request.agent)
+        row = self.store.lease(request.agent)
         reason = protocol.takeover_reason(
             head,
             request,
             store=self.store.store_id,
+            highest=row.epoch if row else 0,
             known=local.hash_at,
-            sight=Sight(mark.sight_rev, mark.sight) if mark else None,
+            since=local.sight(head.rev) if head else None,
             now=now,
             answered=seen.answer.date if seen.answer else None,
             modified=seen.answer.modified if seen.answer else None,
@@ -146,12 +147,12 @@ class Shipper:
                 local.note_lost(head, request.again)
             raise LeaseLost(agent=request.agent, epoch=request.again.epoch, now=after)
         assert head is not None
-        if mark is None or mark.sight_rev != head.rev:
-            self._note_sight(local, seen, head, now)
+        if local.sight(head.rev) is None:
+            self._note_sight(local, head, now)
         until = head.lease.expires_hint or "it expires"
         raise LeaseHeld(agent=request.agent, holder=head.lease.holder, epoch=head.epoch, until=until)
 
-    def _note_sight(self, local: Local, seen: Seen, head: Head, now: Instant) -> None:
+    def _note_sight(self, local: Local, head: Head, now: Instant) -> None:
         """Keep what was seen, so that repeated short attempts add up to a ttl (rule 15)."""
         mark = self.store.mark(local.agent)
         if mark is None:
@@ -273,7 +274,7 @@ class Shipper:
         self,
         fence: Fence,
         *,
-        want: int | None = None,
+        want: Record | None = None,
         renew: bool = False,
         look: bool = False,
         reshape: Callable[[Head], Head] | None = None,
@@ -281,13 +282,14 @@ class Shipper:
         """Bring the log into the bucket, up to at least ``want``; return when the bucket is known to have it.
 
         Args:
-            want: an lsn; the last one of the log unless given.
+            want: a record; the last one of the log unless given.
             renew: send a version even if there is nothing new, so that the lease starts anew.
             look: read the head first, so that a foreign one is found even where the store ignores conditions.
             reshape: makes a head that says the same with other objects, for what keeps the bucket tidy.
 
         Raises:
-            LeaseLost: another acts for the agent. Whether the records landed all the same is said.
+            LeaseLost: another acts for the agent, or ``want`` was set aside here. Whether the records landed all
+                the same is said.
             NotShipped: not known before the deadline; the records stay, and are sent again.
             RemoteRefused: the bucket does not take them (permission, configuration).
             Forked: the bucket contradicts what it said before.
@@ -329,7 +331,7 @@ class Shipper:
         self,
         local: Local,
         fence: Fence,
-        want: int | None,
+        want: Record | None,
         *,
         renew: bool,
         look: bool = False,
@@ -350,13 +352,17 @@ class Shipper:
             assert known is not None
             mark, head = known
             last, _ = local.last()
-            target = last if want is None else want
+            target = last if want is None else want.lsn
+            if want is not None and local.hash_at(want.lsn) != want.hash:
+                # By its hash: an acquisition here, even one that was not granted, may have set it aside meanwhile.
+                now, hint = "not known to the bucket", f"stop acting; its record {want.lsn} was set aside"
+                raise LeaseLost(agent=fence.agent, epoch=fence.epoch, now=now, landed=False, hint=hint)
             if not renew and mark.lsn >= target:
                 return  # whoever had the lock before took it along
             if look:
                 look = False
-                if not self._settled(local, fence, self._look(local), target, head):
-                    continue
+                self._settled(local, fence, self._look(local), target, head)
+                continue
             new, stamp = self._next(local, mark, reshape(head) if reshape else head, last, state)
             swap = self.bucket.swap(_key(fence.agent), new.encode(), mark.etag)
             if swap.outcome == "done":

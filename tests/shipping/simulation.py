@@ -11,6 +11,7 @@ clocks jump. After every step the promises are checked over the whole history.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,7 @@ AGENT = "billing-migrator"
 TTL_MS = 60_000
 LIMITS = Limits(inline=1500, spill=1000, segment=3000)  # so that a short history has segments
 STEPS, MACHINES = 70, 3
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # what power would lose is not simulated here
 
 
 class Machine:
@@ -89,21 +91,33 @@ class Worker:
 
     def begin(self) -> None:
         """Append an intent, and start its tool when the bucket has it."""
+        self.intend(self.append)
+        self.secure()
+
+    def intend_beside(self) -> None:
+        """Append an intent as another thread would, while this one waits for the bucket."""
+        fence = self.keeper.fence
+        self.intend(lambda kind, body: self.store.append(fence, [Draft(kind, body, seq=NEXT)])[0])
+
+    def intend(self, append: Callable[[str, dict[str, Any]], Record]) -> None:
         random = self.world.digits
         body: dict[str, Any] = {
             "tool": "mail", "class": "external", "key": random.hex(32), "status": "started",
             "epoch": self.keeper.epoch, "incarnation": self.keeper.incarnation, "ship": "barrier",
         }  # fmt: skip
-        record = self.append(ACTION, body)
+        record = append(ACTION, body)
         self.world.history.appended(record, body)
         self.waiting.append(record)
-        self.secure()
 
     def secure(self) -> None:
         """Wait for the barriers that are still open; the records stay the same ones."""
         for record in list(self.waiting):
             calls = self.world.bucket.calls
-            self.keeper.write(lambda fence, _, lsn=record.lsn: self.store.secure(fence, lsn))  # type: ignore[misc]
+            try:
+                self.keeper.write(lambda fence, _, record=record: self.store.secure(fence, record))  # type: ignore[misc]
+            except LeaseLost:
+                self.waiting.clear()
+                raise
             self.world.history.secured(record, self.keeper.fence, asked=self.world.bucket.calls > calls)
             self.waiting.remove(record)
 
@@ -208,7 +222,6 @@ class World:
             self.spawn(self.random.choice(self.machines))
         else:
             self.weather()
-        self.check_machines()
 
     def weather(self) -> None:
         machine = self.random.choice(self.machines)
@@ -296,9 +309,8 @@ class World:
                 self.work(worker)
             elif worker.keeper.held:
                 self.say("  meanwhile, beside it:")
-                fence = worker.keeper.fence
-                draft = Draft(TURN, {"role": "user", "content": "beside"}, seq=NEXT)
-                self.doing(worker, "turn beside", lambda: worker.store.append(fence, [draft]))
+                # Of its own lease an intent, as another thread of the process would: its barrier comes later.
+                self.doing(worker, "append beside", worker.intend_beside)
         finally:
             self._deep -= 1
 
@@ -371,8 +383,10 @@ def run(seed: int, place: Path, say: Callable[[str], None] = lambda line: None) 
     """
     world = World(seed, place, say)
     try:
-        for _ in range(STEPS):
+        for number in range(STEPS):
             world.step()
+            if number % 10 == 9:
+                world.check_machines()
         world.finish()
     except (AssertionError, RecallError) as problem:
         say(f"seed {seed}: {type(problem).__name__}: {problem}")
@@ -395,7 +409,7 @@ def main(arguments: list[str]) -> int:
         totals: dict[str, int] = {}
         first = seed
         while time.monotonic() < until:
-            with tempfile.TemporaryDirectory() as place:
+            with tempfile.TemporaryDirectory(dir=MEMORY) as place:
                 world = run(seed, Path(place))
             for name, number in (world.happened | world.bucket.faults).items():
                 totals[name] = totals.get(name, 0) + number
@@ -405,7 +419,7 @@ def main(arguments: list[str]) -> int:
             _tell(f"{totals[name]:7} {name}")
         return 0
     for each in arguments:
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory(dir=MEMORY) as place:
             run(int(each), Path(place), _tell)
     return 0
 

@@ -13,7 +13,7 @@ from tests.shipping.model import MUTANTS, Config, Model, State, check
 
 def test_every_interleaving_of_the_small_configuration_keeps_every_promise() -> None:
     """Two directories, three incarnations, three late PUTs, two intents, a crash, a copy: no step breaks a rule."""
-    found = check(Config())
+    found = check()
     assert found.problem == "", "\n".join(found.trace)
     assert found.states > 40_000, "a search that reaches little proves little"
 
@@ -23,7 +23,7 @@ def test_without_the_rule_a_counterexample_is_found(
     mutant: str, record_property: Callable[[str, object], None]
 ) -> None:
     """A protocol that lacks one rule breaks a promise within a few steps."""
-    found = check(Config(), mutant)
+    found = check(mutant=mutant)
     assert found.problem, f"{found.states} states and no violation: the model cannot see what the rule is for"
     print(f"{mutant} (rule {MUTANTS[mutant]}): {found.problem}, after {len(found.trace)} steps")  # noqa: T201
     record_property("steps", len(found.trace))
