@@ -72,6 +72,7 @@ class Worker:
         self.store = machine.open()
         process = Process(machine.name, machine.clock.boot, "", number, str(number))
         self.keeper = Keeper(self.store, AGENT, ttl_ms=TTL_MS, holder=f"p{number}", process=process, background=False)
+        self.adopted = adopt is not None
         if adopt is not None:
             self.keeper = Keeper.adopt(self.store, adopt, renew=True)
         self.waiting: list[Record] = []
@@ -133,11 +134,11 @@ class Worker:
 class World:
     """The machines, their processes, and the bucket."""
 
-    def __init__(self, seed: int, place: Path, say: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, seed: int, place: Path, say: Callable[[str], None], kind: type[MemoryBucket]) -> None:
         self.random, self.time, self.say, self.place = Random(seed), Time(), say, place
         self.digits = Digits(self.random)
         self.history = History(AGENT)
-        self.bucket = MemoryBucket(self.random, self.time, self.history)
+        self.bucket = kind(self.random, self.time, self.history)
         # What checks reads everything, and nothing goes wrong for it.
         self.history.bucket = _Plain(self.bucket)
         self.machines: list[Machine] = []
@@ -181,6 +182,7 @@ class World:
         if self.copies and self.random.random() < 0.4:
             path, _, lines = self.random.choice(self.copies)
         made = Machine(self, self._name(), self.place)
+        self.count("a copy")
         self.say(f"{path.name} is copied as {made.name}")
         self._copied(path, made.path)
         made.lines = set(lines)
@@ -198,6 +200,7 @@ class World:
         self.copies.append((path, machine, set(machine.lines)))
 
     def delete(self, machine: Machine) -> None:
+        self.count("a machine lost")
         self.say(f"{machine.name} is gone, with its disk")
         for worker in [each for each in self.workers if each.machine is machine]:
             self.kill(worker)
@@ -259,6 +262,9 @@ class World:
     def work(self, worker: Worker) -> None:
         """One operation of a process."""
         size = self.random.choice((10, 10, 300, 20_000))
+        if worker.adopted and not worker.keeper.held:
+            self.kill(worker)  # a shell session takes no lease by itself
+            return
         if not worker.keeper.held:
             choices: list[tuple[str, int, Callable[[], object]]] = [
                 ("acquire", 6, worker.keeper.acquire),
@@ -275,7 +281,7 @@ class World:
                 ("release", 1, worker.keeper.release),
                 ("maintain", 2, lambda: worker.store.shipper.maintain(worker.keeper.fence)),
                 ("pull", 1, lambda: worker.store.shipper.pull(AGENT)),
-                ("acquire", 1, worker.keeper.acquire),
+                ("acquire", int(not worker.adopted), worker.keeper.acquire),
             ]
         name, _, operation = self.random.choices(choices, [weight for _, weight, _ in choices])[0]
         self.doing(worker, name, operation)
@@ -375,13 +381,19 @@ class _Plain:
         return Object(found[0], found[1], None, None) if found else None
 
 
-def run(seed: int, place: Path, say: Callable[[str], None] = lambda line: None) -> World:
-    """One whole history.
+def run(
+    seed: int,
+    place: Path,
+    say: Callable[[str], None] = lambda line: None,
+    *,
+    kind: type[MemoryBucket] = MemoryBucket,
+) -> World:
+    """One whole history, in a directory of its own.
 
     Raises:
         Broken: with the seed in it.
     """
-    world = World(seed, place, say)
+    world = World(seed, place, say, kind)
     try:
         for number in range(STEPS):
             world.step()
