@@ -26,11 +26,12 @@ from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.marks import Remote
 from store.errors import Fenced, Forked, LeaseHeld, LeaseLost, RecallError, Unavailable
 from store.keeper import Keeper
-from store.lease import Fence
+from store.lease import Fence, LeaseRequest
 from store.process import Process
 from store.records import ACTION, NEXT, TURN, Draft, Record
 from store.shipping.backend import ShippingBackend
 from store.shipping.packing import Limits
+from store.shipping.protocol import elapsed_ms
 from store.shipping.shipper import Shipper
 from store.verify import Problem, verify
 from tests.shipping.history import Broken, History
@@ -87,6 +88,15 @@ class Worker:
 
         return self.keeper.write(write)
 
+    def take_by_force(self) -> None:
+        """Take the lease whoever has it, as an operator decides it."""
+        number = str(self.number)
+        process = Process(self.machine.name, self.machine.clock.boot, "", self.number, number)
+        inc = self.world.digits.hex(32)
+        asked = LeaseRequest(AGENT, inc, f"p{number}", process, TTL_MS, breaking=True, by="op", why="stuck")
+        self.keeper = Keeper.adopt(self.store, self.store.acquire(asked).lease.fence, renew=True)
+        self.adopted = True
+
     def turn(self, size: int) -> None:
         self.append(TURN, {"role": "user", "content": "x" * size})
 
@@ -119,6 +129,9 @@ class Worker:
             except LeaseLost:
                 self.waiting.clear()
                 raise
+            lease, now = self.store.lease(AGENT), self.machine.clock.now()
+            if lease is None or elapsed_ms(lease.renewed, now) >= lease.ttl_ms:
+                raise Broken("a tool starts under a lease whose time is over")
             self.world.history.secured(record, self.keeper.fence, asked=self.world.bucket.calls > calls)
             self.waiting.remove(record)
 
@@ -251,7 +264,10 @@ class World:
         """A new process tries to resume the agent; now and then a person breaks the lease for it."""
         worker = Worker(self, machine, self._number())
         self.workers.append(worker)
-        self.doing(worker, "acquire", worker.keeper.acquire)
+        if self.random.random() < 0.15:
+            self.doing(worker, "break", worker.take_by_force)
+        else:
+            self.doing(worker, "acquire", worker.keeper.acquire)
         if worker in self.workers and not worker.keeper.held:
             if self.random.random() < 0.5:
                 self.time.now += 70
@@ -305,9 +321,10 @@ class World:
 
     def meanwhile(self, machine: str) -> None:
         """While one process waits for the bucket, others go on: on other machines, or writing beside it."""
-        if self._deep or self.random.random() > 0.08 or not self.workers:
+        if self._deep or self.random.random() > 0.12 or not self.workers:
             return
-        worker = self.random.choice(self.workers)
+        beside = [each for each in self.workers if each.machine.name == machine and each.keeper.held]
+        worker = self.random.choice(beside if beside and self.random.random() < 0.5 else self.workers)
         self._deep += 1
         try:
             if worker.machine.name != machine:
