@@ -85,7 +85,7 @@ class S3Bucket:
         return self._location.url
 
     def get(self, key: str) -> Object | None:
-        def read(client: Any) -> Object:
+        def read(client: Any) -> Object | Meaning:
             for attempt in range(_ATTEMPTS):
                 answer = client.get_object(**self._at(key))
                 try:
@@ -105,13 +105,13 @@ class S3Bucket:
         asked = {**self._put(key, body), **condition}
         found = self._attempt(lambda client: client.put_object(**asked), retry=False)
         if isinstance(found, Meaning):
-            if found.kind in ("absent", "race"):
+            if found.kind in ("absent", "race") or (found.kind == "trouble" and found.status == 404):
                 return Swap("lost_race", "", found.reason, found.status)
             return Swap("unclear" if found.kind == "trouble" else "refused", "", found.reason, found.status)
         new = found["ResponseMetadata"]["HTTPHeaders"].get("etag", "")
         status = found["ResponseMetadata"]["HTTPStatusCode"]
-        if not new:
-            return Swap("unclear", "", "the store answered without an ETag", status)
+        if status != 200 or not new:
+            return Swap("unclear", "", f"the store answered {status} {'with' if new else 'without'} an ETag", status)
         return Swap("done", new, "", status)
 
     def create(self, key: str, body: bytes) -> bool:
@@ -139,9 +139,11 @@ class S3Bucket:
             page = self._attempt(lambda client: client.list_objects_v2(**asked), retry=True)
             if isinstance(page, Meaning):
                 self._raise(page)
+            if "IsTruncated" not in page:
+                self._raise(Meaning("trouble", "the store's answer is no listing"))
             for each in page.get("Contents", ()):
                 yield Listed(each["Key"][len(self._root) :], each["Size"], each["LastModified"].timestamp())
-            if not page.get("IsTruncated"):
+            if not page["IsTruncated"]:
                 return
             if not page.get("NextContinuationToken"):
                 self._raise(Meaning("trouble", "a listing was cut, and does not say where to go on"))
@@ -174,7 +176,7 @@ class S3Bucket:
             return meaning_of(problem)
 
     def _raise(self, found: Meaning) -> NoReturn:
-        situation = RemoteUnreachable if found.kind in ("trouble", "race") else RemoteRefused
+        situation = RemoteRefused if found.kind in ("refused", "expired") else RemoteUnreachable
         raise situation(remote=self.name, reason=found.reason, status=found.status)
 
 
@@ -256,11 +258,13 @@ def _data_loader(path: str | None) -> Any:
     return botocore.loaders.create_loader(path)
 
 
-def _object(answer: Any, body: bytes) -> Object:
-    headers = answer["ResponseMetadata"]["HTTPHeaders"]
+def _object(answer: Any, body: bytes) -> Object | Meaning:
+    status, headers = answer["ResponseMetadata"]["HTTPStatusCode"], answer["ResponseMetadata"]["HTTPHeaders"]
+    if status != 200 or not headers.get("etag"):
+        return Meaning("trouble", f"the store answered {status}, and not with an object and its ETag", status)
     return Object(
         body=body,
-        etag=headers.get("etag", ""),
+        etag=headers["etag"],
         date=_seconds(headers.get("date")),
         modified=_seconds(headers.get("last-modified")),
         expiration=headers.get("x-amz-expiration", ""),

@@ -243,7 +243,7 @@ OUTCOMES: list[tuple[Callable[[], Fault], str, str]] = [
     (lambda: faults.Answer(412, "PreconditionFailed"), "lost_race", "not the one that was expected"),
     (faults.conflict, "lost_race", "somebody else was writing"),
     (lambda: faults.Answer(404, "NoSuchKey"), "lost_race", "no such object"),
-    (lambda: faults.Answer(404), "lost_race", "no such object"),
+    (lambda: faults.Answer(404), "lost_race", "404"),
     (faults.slow_down, "unclear", "503 (SlowDown"),
     (lambda: faults.slow_down(applied=True), "unclear", "503 (SlowDown"),
     (lambda: faults.Answer(500, "InternalError", applied=True), "unclear", "500 (InternalError"),
@@ -401,12 +401,69 @@ def test_a_listing_that_does_not_go_on_is_an_error(through: S3Bucket, proxy: Pro
 
 
 @one_server
-def test_a_page_that_is_not_s3s_is_an_error(through: S3Bucket, proxy: Proxy) -> None:
-    """A login page in the place of a listing is trouble, not an empty listing."""
-    portal = proxy.inject(faults.Answer(200, body=b"<html><body>Please log in"), "list", times=None)
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("list", lambda: faults.Answer(200, body=b"<html><body>Please log in")),
+        ("list", lambda: faults.Answer(200, body=b"<html><body>Please log in</body></html>")),
+        ("list", lambda: faults.Answer(200)),
+        ("get", lambda: faults.Answer(200, body=b"<html><body>Please log in</body></html>")),
+        ("get", lambda: faults.Answer(404, body=b"<html><body>Not found</body></html>")),
+        ("get", lambda: faults.Answer(404)),
+    ],
+)
+def test_an_answer_that_is_not_s3s_proves_nothing(
+    through: S3Bucket, proxy: Proxy, kind: str, fault: Callable[[], Fault]
+) -> None:
+    """A login page, or a 404 of something in between, is trouble: neither an empty listing nor an absent object."""
+    through.create(HEAD, b"x")
+    portal = proxy.inject(fault(), kind, times=None)
     with pytest.raises(RemoteUnreachable):
-        list(through.list("l/"))
+        call(through, kind)
     assert portal.happened >= 1
+
+
+GARBAGE = {
+    "nothing": b"",
+    "no HTTP": b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
+    "a bad length": b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+    "a bad chunk": b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nETag: "a"\r\n\r\nzz\r\n',
+    "a cut answer": b'HTTP/1.1 200 OK\r\nContent-Length: 50\r\nETag: "a"\r\n\r\nabc',
+    "an endless header": b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+    "an unknown status": b"HTTP/1.1 999 What\r\nContent-Length: 0\r\n\r\n",
+    "no content": b'HTTP/1.1 204 No\r\nETag: "a"\r\n\r\n',
+}
+
+
+@pytest.mark.parametrize("said", GARBAGE.values(), ids=GARBAGE.keys())
+def test_whatever_is_at_the_other_end_is_never_a_traceback(said: bytes) -> None:
+    """A swap that meets something else than a store is unclear, and a read says that it is unreachable."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        thread = threading.Thread(target=_say, args=(other, said), daemon=True)
+        thread.start()
+        endpoint = f"http://127.0.0.1:{other.getsockname()[1]}"
+        bucket = S3Bucket.open(Location.parse("s3://anything", endpoint_url=endpoint, region=REGION), deadline=1.0)
+        assert bucket.swap(HEAD, b"one", None).outcome == "unclear"
+        with pytest.raises(RemoteUnreachable, match="remote s3://anything cannot be reached: "):
+            bucket.get(HEAD)
+
+
+def _say(other: socket.socket, said: bytes) -> None:
+    while True:
+        try:
+            connection, _ = other.accept()
+        except OSError:
+            return
+        with connection:
+            try:
+                connection.settimeout(0.5)
+                connection.recv(65536)
+                connection.sendall(said)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    pass
+            except OSError:
+                pass
 
 
 def test_dates_that_are_none_are_left_out(bucket: S3Bucket, through: S3Bucket, proxy: Proxy) -> None:
