@@ -158,22 +158,16 @@ class S3Bucket:
         encryption = {"ServerSideEncryption": self._location.sse, "SSEKMSKeyId": self._location.sse_kms_key}
         return {**self._at(key), "Body": body, **{name: given for name, given in encryption.items() if given}}
 
-    def _attempt(self, call: Callable[[Any], T], *, retry: bool) -> T | Meaning:
+    def _attempt(self, call: Callable[[Any], T | Meaning], *, retry: bool) -> T | Meaning:
         """One call; once more if its credentials had expired and there are new ones (nothing was done by the first)."""
-        found = self._attempt_once(call, retry)
-        if isinstance(found, Meaning) and found.kind == "expired" and self._clients.renew():
-            found = self._attempt_once(call, retry)
-        return found
-
-    def _attempt_once(self, call: Callable[[Any], T], retry: bool) -> T | Meaning:
         try:
             client = self._clients.client(retry)
-        except _PROBLEMS as problem:
+            found = _asked(call, client)
+            if isinstance(found, Meaning) and found.kind == "expired" and self._clients.renew(client):
+                found = _asked(call, self._clients.client(retry))
+        except _PROBLEMS as problem:  # of making a client
             return misconfigured(problem)
-        try:
-            return call(client)
-        except _PROBLEMS as problem:
-            return meaning_of(problem)
+        return found
 
     def _raise(self, found: Meaning) -> NoReturn:
         situation = RemoteRefused if found.kind in ("refused", "expired") else RemoteUnreachable
@@ -203,9 +197,11 @@ class _Clients:
                 self._made[retry] = self._make(retry)
             return self._made[retry]
 
-    def renew(self) -> bool:
-        """Ask the chain of credentials again; whether it had others."""
+    def renew(self, failed: Any) -> bool:
+        """Whether the chain of credentials has others now than those of the client ``failed``; they are used then."""
         with self._lock:
+            if failed not in self._made.values():  # another thread has just done it
+                return True
             before = _secrets(self._session)
             self._forget()
             self._session = self._new_session()
@@ -250,6 +246,13 @@ class _Clients:
 
         client.meta.events.register_first("before-send.s3", before_send)
         return client
+
+
+def _asked(call: Callable[[Any], T | Meaning], client: Any) -> T | Meaning:
+    try:
+        return call(client)
+    except _PROBLEMS as problem:
+        return meaning_of(problem)
 
 
 @lru_cache(maxsize=2)

@@ -11,16 +11,15 @@ import pytest
 
 import recall_cli
 from store.errors import RemoteRefused
-from store.shipping.bucket import Location
+from store.shipping.bucket import Location, Swap
 from store.shipping.s3 import S3Bucket
 from tests.shipping import faults
 from tests.shipping.proxy import Proxy, Request
 from tests.shipping.serve import ACCESS_KEY, SECRET_KEY
 from tests.shipping.servers import Server
+from tests.shipping.using import HEAD
 
-HEAD = "agents/x/head.json"
-
-one_server = pytest.mark.parametrize("server", ["seaweedfs"], indirect=True)  # the one that checks signatures
+signatures_checked = pytest.mark.parametrize("server", ["seaweedfs"], indirect=True)  # moto does not
 
 
 def test_requests_carry_nothing_that_a_store_may_not_know(through: S3Bucket, proxy: Proxy) -> None:
@@ -44,7 +43,7 @@ def test_requests_carry_nothing_that_a_store_may_not_know(through: S3Bucket, pro
     assert conditions == [(None, "*"), (etag, None), (None, "*")]
 
 
-@one_server
+@signatures_checked
 def test_an_empty_body_is_never_sent(through: S3Bucket, proxy: Proxy) -> None:
     """Some versions of the SDK would send it twice; nothing that Recall writes is empty."""
     for write in (lambda: through.swap(HEAD, b"", None), lambda: through.create(HEAD, b"")):
@@ -83,7 +82,7 @@ def test_encryption_is_asked_for_with_each_write(
         assert found == (sent if each.request.kind == "put" else {})
 
 
-@one_server
+@signatures_checked
 def test_a_store_that_wants_bare_etags_gets_them(through: S3Bucket, proxy: Proxy) -> None:
     """The dialect decides how If-Match is written, over the same connections."""
     etag = through.swap(HEAD, b"one", None).etag
@@ -92,7 +91,7 @@ def test_a_store_that_wants_bare_etags_gets_them(through: S3Bucket, proxy: Proxy
     assert proxy.of("put")[-1].request.headers["if-match"] == etag.strip('"')
 
 
-@one_server
+@signatures_checked
 def test_every_request_is_counted_by_kind(server: Server, proxy: Proxy) -> None:
     """The hook hears of each request on the wire, repeated ones too."""
     kinds: list[str] = []
@@ -107,7 +106,7 @@ def test_every_request_is_counted_by_kind(server: Server, proxy: Proxy) -> None:
     assert kinds == ["swap", "create", "get", "get", "delete", "list"] and len(proxy.seen) == len(kinds)
 
 
-@one_server
+@signatures_checked
 def test_many_threads_share_one_bucket(location: Location) -> None:
     """The first use from eight threads at once makes each client once, and all of them get through."""
     bucket = S3Bucket.open(location)
@@ -141,7 +140,7 @@ def credentials_file(tmp_path: Path, key: str = ACCESS_KEY, secret: str = SECRET
     return path
 
 
-@one_server
+@signatures_checked
 def test_a_profile_of_the_shared_file_lets_in(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing in the environment, the profile's credentials are used."""
     without_credentials(monkeypatch)
@@ -150,7 +149,7 @@ def test_a_profile_of_the_shared_file_lets_in(server: Server, tmp_path: Path, mo
     assert bucket.swap(HEAD, b"one", None).outcome == "done"
 
 
-@one_server
+@signatures_checked
 @pytest.mark.parametrize(
     ("environment", "profile", "reason"),
     [
@@ -179,7 +178,7 @@ def test_without_good_credentials_everything_is_refused(
         list(bucket.list(""))
 
 
-@one_server
+@signatures_checked
 def test_expired_credentials_are_asked_for_again(
     server: Server, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +200,32 @@ def test_expired_credentials_are_asked_for_again(
     assert expired.happened == 2 and len(proxy.of("put")) == 3
 
 
-@one_server
+@signatures_checked
+def test_all_threads_use_the_new_credentials(
+    server: Server, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credentials that expire under four writers are replaced for all of them, whoever notices first."""
+    without_credentials(monkeypatch)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials_file(tmp_path, key="OLD", secret="old")))
+    bucket = S3Bucket.open(server.location(endpoint_url=proxy.endpoint, profile="prod"))
+    gate = proxy.inject(faults.Pause(then=faults.expired()), "put", times=4)
+    answers: list[Swap] = []
+    threads = [
+        threading.Thread(target=lambda key: answers.append(bucket.swap(key, b"x", None)), args=(f"agents/{number}",))
+        for number in range(4)
+    ]
+    for each in threads:
+        each.start()
+    gate.wait_for_waiting(4)
+    credentials_file(tmp_path)
+    gate.release()
+    for each in threads:
+        each.join()
+    assert [each.outcome for each in answers] == ["done"] * 4
+    assert gate.happened == 4 and len(proxy.of("put")) == 8
+
+
+@signatures_checked
 def test_an_endpoint_that_is_none_is_refused(server: Server) -> None:
     """An address that the SDK cannot use is the configuration's fault, and swap says so without raising."""
     bucket = S3Bucket.open(replace(server.location(), endpoint_url="http://ho st:1"))
