@@ -11,7 +11,7 @@ import pytest
 from store.shipping.bucket import Location
 from store.shipping.s3 import S3Bucket
 from tests.shipping.proxy import Proxy
-from tests.shipping.servers import CREDENTIALS, NAMES, Server, server_named
+from tests.shipping.servers import CREDENTIALS, NAMES, Server, shared_server
 
 # No test may find the person's own credentials, or ask a cloud for some.
 for _name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -22,9 +22,7 @@ os.environ.update(CREDENTIALS)
 @pytest.fixture(params=NAMES)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Server:
     """A running S3 server."""
-    base = tmp_path_factory.getbasetemp()
-    # The base directory of a worker is inside that of the session.
-    return server_named(request.param, base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base)
+    return shared_server(request.param, tmp_path_factory)
 
 
 @pytest.fixture
