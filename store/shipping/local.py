@@ -72,6 +72,7 @@ class Local:
         """What this store knows of the bucket."""
         with self.store.reading():
             mark = self.store.mark(self.agent)
+            # A mark without a head says only when a contender's revision was first seen.
             return (mark, Head.parse(mark.head, self.agent, self.lines)) if mark and mark.head else None
 
     def sight(self, rev: int) -> Instant | None:
@@ -147,6 +148,7 @@ class Local:
         for chunk in lines_after(bucket, head, *shipped):
             new = [each for each in chunk if each[0] > last or self.hash_at(each[0]) != each[2]]
             if not new:
+                shipped = (chunk[-1][0], chunk[-1][2])
                 continue
             first = new[0][0]
             if first <= last:

@@ -29,7 +29,7 @@ from store.errors import (
 )
 from store.lease import Fence, Lease, LeaseRequest
 from store.process import provably_dead
-from store.records import LEASE, Draft, compact
+from store.records import LEASE, Draft, Record, compact
 from store.shipping import protocol
 from store.shipping.bucket import Bucket, Object
 from store.shipping.fetch import Replaced, prefix
@@ -131,6 +131,7 @@ class Shipper:
             request,
             store=self.store.store_id,
             highest=row.epoch if row else 0,
+            known=local.hash_at,
             since=local.sight(head.rev) if head else None,
             now=now,
             answered=seen.answer.date if seen.answer else None,
@@ -218,6 +219,10 @@ class Shipper:
         previous = cached(before, row, sent) if before is not None else row
 
         def work(ledger: Ledger) -> Lease:
+            row = self.store.lease(request.agent)
+            if row is not None and local.last()[0] > head.last:
+                # Written here under the old epoch while the bucket was asked: too late to be carried.
+                row = ledger.set_aside(row, head.last, head.hash, f"not shipped when epoch {head.epoch} began", sent)
             branch, origin = self._ground(ledger, local, head, row, sent)
             lease = Lease(
                 agent=request.agent,
@@ -269,7 +274,7 @@ class Shipper:
         self,
         fence: Fence,
         *,
-        want: int | None = None,
+        want: Record | None = None,
         renew: bool = False,
         look: bool = False,
         reshape: Callable[[Head], Head] | None = None,
@@ -277,13 +282,14 @@ class Shipper:
         """Bring the log into the bucket, up to at least ``want``; return when the bucket is known to have it.
 
         Args:
-            want: an lsn; the last one of the log unless given.
+            want: a record; the last one of the log unless given.
             renew: send a version even if there is nothing new, so that the lease starts anew.
             look: read the head first, so that a foreign one is found even where the store ignores conditions.
             reshape: makes a head that says the same with other objects, for what keeps the bucket tidy.
 
         Raises:
-            LeaseLost: another acts for the agent. Whether the records landed all the same is said.
+            LeaseLost: another acts for the agent, or ``want`` was set aside here. Whether the records landed all
+                the same is said.
             NotShipped: not known before the deadline; the records stay, and are sent again.
             RemoteRefused: the bucket does not take them (permission, configuration).
             Forked: the bucket contradicts what it said before.
@@ -325,7 +331,7 @@ class Shipper:
         self,
         local: Local,
         fence: Fence,
-        want: int | None,
+        want: Record | None,
         *,
         renew: bool,
         look: bool = False,
@@ -346,7 +352,11 @@ class Shipper:
             assert known is not None
             mark, head = known
             last, _ = local.last()
-            target = last if want is None else want
+            target = last if want is None else want.lsn
+            if want is not None and local.hash_at(want.lsn) != want.hash:
+                # By its hash: an acquisition here, even one that was not granted, may have set it aside meanwhile.
+                now, hint = "not known to the bucket", f"stop acting; its record {want.lsn} was set aside"
+                raise LeaseLost(agent=fence.agent, epoch=fence.epoch, now=now, landed=False, hint=hint)
             if not renew and mark.lsn >= target:
                 return  # whoever had the lock before took it along
             if look:

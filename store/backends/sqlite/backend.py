@@ -179,7 +179,7 @@ class SqliteBackend(Handle):
             connection.execute(sql.HEAD_WRITE, (agent, r.kind, r.seq, r.name, r.branch, r.lsn, each.open))
         return sealed
 
-    def secure(self, fence: Fence, lsn: int) -> None:
+    def secure(self, fence: Fence, record: Record) -> None:
         pass
 
     # -- rare writes -----------------------------------------------------------------
