@@ -88,28 +88,24 @@ class Lease:
     def fence(self) -> Fence:
         return Fence(self.agent, self.lineage, self.epoch, self.incarnation)
 
-    def is_of(self, fence: Fence) -> bool:
-        """Whether ``fence`` is this lease's; without making one, since every append asks twice."""
-        return (
-            self.epoch == fence.epoch
-            and self.incarnation == fence.incarnation
-            and self.lineage == fence.lineage
-            and self.agent == fence.agent
-        )
-
     def left_ms(self, now: Instant) -> int:
-        """Milliseconds until the deadline, negative when it has passed.
-
-        Within one boot the boot clock decides, which nobody can set; across
-        boots only the wall clock is left. A wall clock set back delays a
-        takeover; it cannot let two writers in, since epochs decide that.
-        """
-        if now.boot_id and now.boot_id == self.renewed.boot_id:
-            return self.ttl_ms - (now.boot_ms - self.renewed.boot_ms)
-        return self.ttl_ms - (now.wall_us - self.renewed.wall_us) // 1000
+        """Milliseconds until the deadline, negative when it has passed."""
+        return left_ms(self.ttl_ms, self.renewed, now)
 
     def live(self, now: Instant) -> bool:
         return self.state == "held" and self.left_ms(now) > 0
+
+
+def left_ms(ttl_ms: int, renewed: Instant, now: Instant) -> int:
+    """Milliseconds until the deadline of a lease, negative when it has passed.
+
+    Within one boot the boot clock decides, which nobody can set; across
+    boots only the wall clock is left. A wall clock set back delays a
+    takeover; it cannot let two writers in, since epochs decide that.
+    """
+    if now.boot_id and now.boot_id == renewed.boot_id:
+        return ttl_ms - (now.boot_ms - renewed.boot_ms)
+    return ttl_ms - (now.wall_us - renewed.wall_us) // 1000
 
 
 @value
@@ -166,7 +162,7 @@ def check_fence(lease: Lease | None, fence: Fence, now: Instant) -> Lease:
         LeaseNotHeld: it was released.
         LeaseExpired: it is still ours, but its time is over.
     """
-    if lease is None or not lease.is_of(fence):
+    if lease is None or lease.fence != fence:
         now_epoch = f"{lease.epoch}, of {lease.holder}" if lease else "none"
         raise LeaseLost(agent=fence.agent, epoch=fence.epoch, now=now_epoch)
     if lease.state == "released":

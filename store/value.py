@@ -46,28 +46,18 @@ class _Shared:
     __value_factories__: ClassVar[dict[str, Callable[[], Any]]]
 
     def __init__(self, *given: Any, **named: Any) -> None:
-        names = self.__value_fields__
-        if not named and len(given) == len(names):  # as the write path makes them
-            self.__dict__.update(zip(names, given, strict=True))
-            return
-        if len(given) > len(names):
-            raise TypeError(f"{type(self).__name__} takes {len(names)} values, not {len(given)}")
-        values = dict(zip(names, given, strict=False))
-        for name, each in named.items():
-            if name in values or name not in names:
-                raise TypeError(
-                    f"{type(self).__name__}: {name} is " + ("given twice" if name in values else "not a field")
-                )
-            values[name] = each
-        if len(values) < len(names):
-            values = {**self.__value_defaults__, **values}
-            for name, factory in self.__value_factories__.items():
-                if name not in values:
-                    values[name] = factory()
-            missing = [name for name in names if name not in values]
-            if missing:
-                raise TypeError(f"{type(self).__name__} needs {', '.join(missing)}")
-        self.__dict__.update(values)
+        names, values = self.__value_fields__, self.__dict__
+        if len(given) < len(names):
+            values.update(self.__value_defaults__)
+        values.update(zip(names, given))  # noqa: B905 (their lengths are compared; strict costs more than all of it)
+        if named:
+            values.update(named)
+        for name, factory in self.__value_factories__.items():
+            if name not in values:
+                values[name] = factory()
+        fit = len(values) == len(names) and len(given) <= len(names)
+        if not fit or (named and not set(names[len(given) :]).issuperset(named)):
+            raise _misfit(self, given, named)
 
     def __eq__(self, other: object) -> Any:
         return self.__dict__ == other.__dict__ if type(self) is type(other) else NotImplemented
@@ -84,3 +74,14 @@ class _Shared:
 
     def __delattr__(self, name: str) -> None:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _misfit(made: Any, given: tuple[Any, ...], named: dict[str, Any]) -> TypeError:
+    """What is wrong with the arguments of a value."""
+    kind, names = type(made).__name__, made.__value_fields__
+    if len(given) > len(names):
+        return TypeError(f"{kind} takes {len(names)} values, not {len(given)}")
+    for name in named:
+        if name not in names[len(given) :]:
+            return TypeError(f"{kind}: {name} is " + ("given twice" if name in names else "not a field"))
+    return TypeError(f"{kind} needs {', '.join(name for name in names if name not in vars(made))}")

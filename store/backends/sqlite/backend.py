@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from store.backend import Acquired, Branch
 from store.backends.sqlite import rows, sql
@@ -13,9 +13,9 @@ from store.backends.sqlite.handle import Handle
 from store.backends.sqlite.importing import Import
 from store.canonical import first_hash
 from store.clock import Instant, rfc3339
-from store.errors import InvalidInput, LeaseHeld, LeaseLost, Stale
-from store.lease import Fence, Lease, LeaseRequest, check_fence, takeover_reason
-from store.log import Sealed, seal
+from store.errors import InvalidInput, LeaseHeld, LeaseLost, Stale, StoreDamaged
+from store.lease import Fence, Lease, LeaseRequest, check_fence, left_ms, takeover_reason
+from store.log import seal
 from store.process import provably_dead
 from store.records import LEASE, Draft, Expect, Record, compact
 
@@ -65,7 +65,8 @@ class SqliteBackend(Handle):
         if previous and previous.lineage != lineage:
             last, last_hash = self._last(request.agent, previous.branch)
             body["from"] = {"lineage": previous.lineage, "lsn": last, "hash": last_hash.hex()}
-        self._store(connection, lease, [Draft(LEASE, body, seq=lease.epoch)], now)
+        end, drafts = self._last(request.agent, branch), [Draft(LEASE, body, seq=lease.epoch)]
+        self._store(connection, lease.fence, branch, end, drafts, now, {})
         return Acquired(lease, reason, previous)
 
     def _ground(
@@ -118,15 +119,31 @@ class SqliteBackend(Handle):
         renew: bool,
     ) -> list[Record]:
         now = self.clock.now()
-        lease = check_fence(self._lease(fence.agent), fence, now)
+        agent, kind = fence.agent, drafts[0].kind if drafts else ""
+        token = (kind, agent, fence.lineage, fence.epoch, fence.incarnation)
+        row = connection.execute(sql.FENCED, token).fetchone()
+        if row is None:
+            self._refuse(fence, now)
+        branch, ttl_ms, boot_id, boot_ms, wall_us, last, last_hash, newest = row
+        renewed = Instant(boot_id, boot_ms, wall_us)
+        if left_ms(ttl_ms, renewed, now) <= 0:
+            self._refuse(fence, now)
         for each in expect:
-            self._check(connection, fence.agent, each)
-        sealed = self._store(connection, lease, drafts, now)
+            self._check(connection, agent, each)
+        end = (last, last_hash) if last is not None else self._last(agent, branch)
+        records = self._store(connection, fence, branch, end, drafts, now, {kind: newest or 0})
         if renew:
-            connection.execute(sql.LEASE_RENEW, (now.boot_id, now.boot_ms, now.wall_us, fence.agent))
+            connection.execute(sql.LEASE_RENEW, (now.boot_id, now.boot_ms, now.wall_us, agent))
         # A process that was stopped since the first check must not land a late write.
-        check_fence(lease, fence, self.clock.now())
-        return [each.record for each in sealed]
+        later = self.clock.now()
+        if left_ms(ttl_ms, renewed, later) <= 0:
+            self._refuse(fence, later)
+        return records
+
+    def _refuse(self, fence: Fence, now: Instant) -> NoReturn:
+        """Say what is wrong with a fence, by the whole row of its lease."""
+        check_fence(self._lease(fence.agent), fence, now)
+        raise StoreDamaged(path=self.directory, reason=f"the lease of {fence.agent} cannot be read")
 
     def _check(self, connection: sqlite3.Connection, agent: str, each: Expect) -> None:
         row = connection.execute(sql.HEAD_LSN, (agent, each.kind, each.seq, each.name)).fetchone()
@@ -135,35 +152,41 @@ class SqliteBackend(Handle):
             raise Stale(key=f"{agent}:{each.kind}:{each.name or each.seq}", expected=each.lsn, found=found)
 
     def _store(
-        self, connection: sqlite3.Connection, lease: Lease, drafts: Sequence[Draft], now: Instant
-    ) -> list[Sealed]:
-        agent = lease.agent
-        head = connection.execute(sql.LAST, (agent, lease.branch)).fetchone()
-        last, last_hash = head or connection.execute(sql.START, (agent, lease.branch)).fetchone()
+        self,
+        connection: sqlite3.Connection,
+        fence: Fence,
+        branch: int,
+        end: tuple[int, bytes],
+        drafts: Sequence[Draft],
+        now: Instant,
+        newest: dict[str, int],
+    ) -> list[Record]:
+        agent = fence.agent
 
         def newest_seq(kind: str) -> int:
+            if kind in newest:
+                return newest[kind]
             row = connection.execute(sql.NEWEST_SEQ, (agent, kind)).fetchone()
             return row[0] if row else 0
 
         sealed = seal(
             drafts,
             agent=agent,
-            branch=lease.branch,
-            epoch=lease.epoch,
-            last=last,
-            last_hash=last_hash,
+            branch=branch,
+            epoch=fence.epoch,
+            last=end[0],
+            last_hash=end[1],
             at=rfc3339(now.wall_us),
             newest_seq=newest_seq,
         )
-        for each in sealed:
-            r = each.record
-            for name, data in each.blobs.items():
+        for r, blobs, is_open in sealed:
+            for name, data in blobs.items():
                 if connection.execute(sql.BLOB_THERE, (agent, name)).fetchone() is None:
                     connection.execute(sql.BLOB_INSERT, (agent, name, data))
-            values = (agent, r.branch, r.lsn, r.epoch, r.key, r.kind, r.seq, r.name, r.line.decode(), r.at, r.hash)
+            values = (agent, branch, r.lsn, r.epoch, r.key, r.kind, r.seq, r.name, r.line.decode(), r.at, r.hash)
             connection.execute(sql.RECORD_INSERT, values)
-            connection.execute(sql.HEAD_WRITE, (agent, r.kind, r.seq, r.name, r.branch, r.lsn, each.open))
-        return sealed
+            connection.execute(sql.HEAD_WRITE, (agent, r.kind, r.seq, r.name, branch, r.lsn, is_open))
+        return [each.record for each in sealed]
 
     # -- rare writes -----------------------------------------------------------------
 
