@@ -32,6 +32,7 @@ from store.records import (
     Turn,
     WorkingState,
     compact,
+    turn_body,
 )
 from store.text import check_count, check_text, cut, quoted
 from store.value import value
@@ -329,7 +330,7 @@ class Agent(ActionOperations):
         """
         given = checks.check_turn(role, content, name, message_id, brief)
         if not self._is_large(given["content"]):
-            draft = Draft(TURN, Turn(0, **given).body(), NEXT, "")
+            draft = Draft(TURN, turn_body(given), NEXT, "")
             record = self._append(lambda: ([draft], []))[0]
             return Turn(record.seq, **given, at=record.at)
 

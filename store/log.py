@@ -18,6 +18,7 @@ class Sealed(NamedTuple):
     """A record ready to be stored, with the blobs that it names and its projection."""
 
     record: Record
+    key: str
     blobs: dict[str, bytes]
     open: int
 
@@ -58,5 +59,5 @@ def seal(
             )
         link = next_hash(link, line)
         record = Record(agent, branch, lsn, epoch, draft.kind, seq, draft.name, body, at, line, link)
-        sealed.append(Sealed(record, blobs, in_force(draft.kind, draft.body)))
+        sealed.append(Sealed(record, key, blobs, in_force(draft.kind, draft.body)))
     return sealed

@@ -27,6 +27,7 @@ T = TypeVar("T")
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[T]) -> type[T]:
     """Make a frozen dataclass of a class with annotated fields."""
+    own = set(vars(cls))  # an __init__ of its own stays
     made: Any = dataclass(init=False, repr=False, eq=False)(cls)
     made.__value_fields__ = tuple(each.name for each in fields(made))
     made.__value_defaults__ = {each.name: each.default for each in fields(made) if each.default is not MISSING}
@@ -34,7 +35,8 @@ def value(cls: type[T]) -> type[T]:
         each.name: each.default_factory for each in fields(made) if each.default_factory is not MISSING
     }
     for name in ("__init__", "__eq__", "__hash__", "__repr__", "__setattr__", "__delattr__"):
-        setattr(made, name, vars(_Shared)[name])
+        if name not in own:
+            setattr(made, name, vars(_Shared)[name])
     return cls
 
 
@@ -47,9 +49,11 @@ class _Shared:
 
     def __init__(self, *given: Any, **named: Any) -> None:
         names, values = self.__value_fields__, self.__dict__
-        if len(given) < len(names):
-            values.update(self.__value_defaults__)
-        values.update(zip(names, given))  # noqa: B905 (their lengths are compared; strict costs more than all of it)
+        if not named and len(given) == len(names):  # as the write path makes them
+            values.update(zip(names, given))  # noqa: B905 (the lengths are equal)
+            return
+        values.update(self.__value_defaults__)
+        values.update(zip(names, given))  # noqa: B905 (too many are refused below)
         if named:
             values.update(named)
         for name, factory in self.__value_factories__.items():

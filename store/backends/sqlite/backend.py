@@ -179,11 +179,11 @@ class SqliteBackend(Handle):
             at=rfc3339(now.wall_us),
             newest_seq=newest_seq,
         )
-        for r, blobs, is_open in sealed:
+        for r, key, blobs, is_open in sealed:
             for name, data in blobs.items():
                 if connection.execute(sql.BLOB_THERE, (agent, name)).fetchone() is None:
                     connection.execute(sql.BLOB_INSERT, (agent, name, data))
-            values = (agent, branch, r.lsn, r.epoch, r.key, r.kind, r.seq, r.name, r.line.decode(), r.at, r.hash)
+            values = (agent, branch, r.lsn, r.epoch, key, r.kind, r.seq, r.name, r.line.decode(), r.at, r.hash)
             connection.execute(sql.RECORD_INSERT, values)
             connection.execute(sql.HEAD_WRITE, (agent, r.kind, r.seq, r.name, branch, r.lsn, is_open))
         return [each.record for each in sealed]

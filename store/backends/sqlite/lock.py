@@ -40,7 +40,7 @@ class WriteLock:
         self._directory = directory
         self._path = os.path.join(directory, NAME)
         self._timeout = timeout
-        self._name = b"%-20d\n" % os.getpid()  # padded, so that the length stays
+        self._name = b"%-19d\n" % os.getpid()  # padded, so that the length stays
         self._threads = threading.RLock()
         self._calls: dict[int, FrameType] = {}  # by thread: the call that has the lock, or is getting it
         self._paused = 0
@@ -48,7 +48,7 @@ class WriteLock:
         self._waiter: _Waiter | None = None
         self._turn = self._open_turn()
         try:
-            self._lock, self._identity = self._open_lock()
+            self._lock = self._open_lock()
         except BaseException:
             os.close(self._turn)
             raise
@@ -56,9 +56,10 @@ class WriteLock:
     def _open_turn(self) -> int:
         return self._open(self._directory, os.O_RDONLY)
 
-    def _open_lock(self) -> tuple[int, tuple[int, int]]:
+    def _open_lock(self) -> int:
         descriptor = self._open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
-        return descriptor, _identity(os.fstat(descriptor))
+        self._status = os.fstat(descriptor)
+        return descriptor
 
     def _open(self, path: str, flags: int) -> int:
         try:
@@ -114,7 +115,8 @@ class WriteLock:
     def _give_back(self) -> None:
         """Give back whatever this thread has of the lock, however far it had come."""
         try:
-            self._end_waiting()
+            if self._waiter is not None:
+                self._end_waiting()
             # Not by closing: a fork's copy of the descriptor would keep the lock.
             if self._queued:
                 if self._turn >= 0:
@@ -130,7 +132,8 @@ class WriteLock:
     def _enter(self, until: float) -> None:
         if self._lock < 0:
             raise StoreClosed(path=self._directory)
-        self._end_waiting()
+        if self._waiter is not None:
+            self._end_waiting()
         if self._turn < 0:
             self._turn = self._open_turn()
         self._queued = True
@@ -141,24 +144,25 @@ class WriteLock:
         self._poll(self._lock, until)
         while self._replaced():
             # Somebody tidied the file away: others would lock another one.
-            old, (self._lock, self._identity) = self._lock, self._open_lock()
+            old, self._lock = self._lock, self._open_lock()
             os.close(old)
             self._poll(self._lock, until)
         fcntl.flock(self._turn, fcntl.LOCK_UN)
         self._queued = False
         # For the message of those who wait in vain.
-        with suppress(OSError):  # a full disk
-            if os.pread(self._lock, len(self._name), 0) != self._name:
+        if os.pread(self._lock, 20, 0) != self._name:
+            with suppress(OSError):  # a full disk
                 os.pwrite(self._lock, self._name, 0)
 
     def _replaced(self) -> bool:
         """Whether the lock's file is not the one of that name any more."""
         try:
-            return _identity(os.stat(self._path)) != self._identity
+            there, ours = os.stat(self._path), self._status
         except FileNotFoundError:
             return True
         except OSError as problem:
             raise files.refusal(problem, self._directory, NAME) from problem
+        return there.st_ino != ours.st_ino or there.st_dev != ours.st_dev
 
     def _queue(self, until: float) -> None:
         """Wait for the turn: in the kernel's queue, since polling for what many want starves some of them."""
@@ -229,10 +233,6 @@ class WriteLock:
             descriptors.discard(turn)
         for descriptor in descriptors - {-1}:
             os.close(descriptor)
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_ino, status.st_dev
 
 
 class _Waiter:
