@@ -32,9 +32,6 @@ class Instant:
     boot_ms: int
     wall_us: int
 
-    def __init__(self, boot_id: str, boot_ms: int, wall_us: int) -> None:  # every write makes some
-        self.__dict__.update(boot_id=boot_id, boot_ms=boot_ms, wall_us=wall_us)
-
 
 class Clock(Protocol):
     """What the engine needs to know of time."""
