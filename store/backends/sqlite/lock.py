@@ -8,7 +8,10 @@ and makes writers queue instead of meeting "database is locked".
 Two advisory locks are used. Whoever wants in takes the *turn* (an flock of the
 directory) and, holding it, waits for the *lock* (an flock of ``recall.lock``).
 With one lock a process in a loop takes it again before those it woke get to
-run; with the turn it queues behind them.
+run; with the turn it queues behind them. The queue for the turn is the
+kernel's, entered by a thread, since flock has no deadline; for the lock only
+the one who has the turn waits, who may therefore poll: nobody can starve, and
+from one holder to the next no thread has to wake.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from store.backends.sqlite.stack import frame, going_on
 from store.errors import StoreBusy, StoreClosed
 
 NAME = "recall.lock"
-_PAUSE, _LONGEST_PAUSE = 50e-6, 2e-3  # seconds between two looks at the lock
+_PAUSE, _LONGEST_PAUSE = 20e-6, 2e-3  # seconds between two looks at the lock
 
 
 class WriteLock:
@@ -48,7 +51,7 @@ class WriteLock:
         self._waiter: _Waiter | None = None
         self._turn = self._open_turn()
         try:
-            self._lock = self._open_lock()
+            self._lock, self._status = self._open_lock()
         except BaseException:
             os.close(self._turn)
             raise
@@ -56,10 +59,9 @@ class WriteLock:
     def _open_turn(self) -> int:
         return self._open(self._directory, os.O_RDONLY)
 
-    def _open_lock(self) -> int:
+    def _open_lock(self) -> tuple[int, os.stat_result]:
         descriptor = self._open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
-        self._status = os.fstat(descriptor)
-        return descriptor
+        return descriptor, os.fstat(descriptor)
 
     def _open(self, path: str, flags: int) -> int:
         try:
@@ -141,12 +143,16 @@ class WriteLock:
             fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._queue(until)
-        self._poll(self._lock, until)
-        while self._replaced():
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._poll(self._lock, until)
+            if not self._replaced():
+                break
             # Somebody tidied the file away: others would lock another one.
-            old, self._lock = self._lock, self._open_lock()
+            old, (self._lock, self._status) = self._lock, self._open_lock()
             os.close(old)
-            self._poll(self._lock, until)
         fcntl.flock(self._turn, fcntl.LOCK_UN)
         self._queued = False
         # For the message of those who wait in vain.
@@ -169,13 +175,16 @@ class WriteLock:
         left = until - time.monotonic()
         if left <= 0:
             raise self._busy(0)
-        if self._waiter is None:
+        waiter = self._waiter
+        if waiter is None:
+            waiter = self._waiter = _Waiter()
             try:
-                self._waiter = _Waiter()
+                waiter.start()
             except RuntimeError:  # no more threads, or the interpreter is ending
+                self._waiter = None
                 self._poll(self._turn, until)
                 return
-        if not self._waiter.take(self._turn, left):
+        if not waiter.take(self._turn, left):
             raise self._busy(self._timeout)
 
     def _end_waiting(self) -> None:
@@ -189,16 +198,15 @@ class WriteLock:
     def _poll(self, descriptor: int, until: float) -> None:
         """Wait for an flock that nobody else waits for, as only the one who has the turn waits for the lock."""
         pause = _PAUSE
-        while True:
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.25, _LONGEST_PAUSE)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                left = until - time.monotonic()
-                if left <= 0:
-                    raise self._busy(self._timeout) from None
-            time.sleep(min(pause, left))
-            pause = min(pause * 1.25, _LONGEST_PAUSE)
+                continue
+        raise self._busy(self._timeout)
 
     def _busy(self, waited: float, holder: str = "") -> StoreBusy:
         return StoreBusy(path=self._directory, holder=holder or self._holder(), waited=f"{waited:g}")
@@ -239,23 +247,24 @@ class _Waiter:
     """A thread that waits for flocks, one after another; flock has no deadline, but whoever asks the thread has.
 
     Attributes:
-        asked: whether a wait is going on, or was cut short.
-
-    Raises:
-        RuntimeError: no thread can be started.
+        asked: whether a wait, or the start, is going on or was cut short.
     """
 
     def __init__(self) -> None:
         from queue import SimpleQueue  # only here: few processes have to wait
 
-        self.asked = False
+        self.asked = True
         self._asked_for: SimpleQueue[int] = SimpleQueue()
         self._descriptor = self._abandoned = -1
         self._came, self._has_come = threading.Lock(), False
         self._came.acquire()
         self._decide, self._left = threading.Lock(), False
         self._error: OSError | None = None
+
+    def start(self) -> None:
+        """Raises RuntimeError where there can be no thread."""
         threading.Thread(target=self._run, daemon=True, name="recall-lock").start()
+        self.asked = False
 
     def take(self, descriptor: int, seconds: float) -> bool:
         """Whether the lock was had in time; if not, the caller has to ``leave``."""
