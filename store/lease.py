@@ -88,6 +88,10 @@ class Lease:
     def fence(self) -> Fence:
         return Fence(self.agent, self.lineage, self.epoch, self.incarnation)
 
+    def is_of(self, fence: Fence) -> bool:
+        """Whether ``fence`` is this lease's."""
+        return self.fence == fence
+
     def left_ms(self, now: Instant) -> int:
         """Milliseconds until the deadline, negative when it has passed."""
         return left_ms(self.ttl_ms, self.renewed, now)
@@ -162,7 +166,7 @@ def check_fence(lease: Lease | None, fence: Fence, now: Instant) -> Lease:
         LeaseNotHeld: it was released.
         LeaseExpired: it is still ours, but its time is over.
     """
-    if lease is None or lease.fence != fence:
+    if lease is None or not lease.is_of(fence):
         now_epoch = f"{lease.epoch}, of {lease.holder}" if lease else "none"
         raise LeaseLost(agent=fence.agent, epoch=fence.epoch, now=now_epoch)
     if lease.state == "released":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from store.backend import Acquired, Branch
 from store.backends.sqlite import rows, sql
@@ -13,11 +13,14 @@ from store.backends.sqlite.handle import Handle
 from store.backends.sqlite.importing import Import
 from store.canonical import first_hash
 from store.clock import Instant, rfc3339
-from store.errors import InvalidInput, LeaseHeld, LeaseLost, Stale, StoreDamaged
+from store.errors import InvalidInput, LeaseHeld, LeaseLost, RemoteChanged, Stale, StoreDamaged
 from store.lease import Fence, Lease, LeaseRequest, check_fence, left_ms, takeover_reason
 from store.log import seal
 from store.process import provably_dead
 from store.records import LEASE, Draft, Expect, Record, compact
+
+if TYPE_CHECKING:
+    from store.backends.sqlite.ledger import Ledger
 
 T = TypeVar("T")
 
@@ -25,12 +28,15 @@ T = TypeVar("T")
 class SqliteBackend(Handle):
     """``store.backend.Backend`` on a directory; the arguments and errors are those of ``Handle``."""
 
+    ship = ""
+
     # -- leases -------------------------------------------------------------------
 
     def acquire(self, request: LeaseRequest) -> Acquired:
         return self.transact(lambda connection: self._acquire(connection, request))
 
     def _acquire(self, connection: sqlite3.Connection, request: LeaseRequest) -> Acquired:
+        self._refuse_remote()
         now = self.clock.now()
         previous = self._lease(request.agent)
         dead = previous is not None and previous.state == "held" and provably_dead(previous.process)
@@ -65,9 +71,15 @@ class SqliteBackend(Handle):
         if previous and previous.lineage != lineage:
             last, last_hash = self._last(request.agent, previous.branch)
             body["from"] = {"lineage": previous.lineage, "lsn": last, "hash": last_hash.hex()}
-        end, drafts = self._last(request.agent, branch), [Draft(LEASE, body, seq=lease.epoch)]
-        self._store(connection, lease.fence, branch, end, drafts, now, {})
+        self.write_records(connection, lease, [Draft(LEASE, body, seq=lease.epoch)], now)
         return Acquired(lease, reason, previous)
+
+    def _refuse_remote(self) -> None:
+        """Raise RemoteChanged if it is a bucket that decides who has a lease (``store.shipping``)."""
+        remote = self.remote()
+        if remote is not None and remote.state != "local":
+            reason, hint = _REFUSED[remote.state]
+            raise RemoteChanged(path=self.directory, reason=reason, hint=hint)
 
     def _ground(
         self, connection: sqlite3.Connection, previous: Lease | None, agent: str, now: Instant
@@ -151,6 +163,13 @@ class SqliteBackend(Handle):
         if found != each.lsn:
             raise Stale(key=f"{agent}:{each.kind}:{each.name or each.seq}", expected=each.lsn, found=found)
 
+    def write_records(
+        self, connection: sqlite3.Connection, lease: Lease, drafts: Sequence[Draft], now: Instant
+    ) -> list[Record]:
+        """Seal and store drafts, inside the transaction that has checked the fence."""
+        end = self._last(lease.agent, lease.branch)
+        return self._store(connection, lease.fence, lease.branch, end, drafts, now, {})
+
     def _store(
         self,
         connection: sqlite3.Connection,
@@ -161,7 +180,11 @@ class SqliteBackend(Handle):
         now: Instant,
         newest: dict[str, int],
     ) -> list[Record]:
+        """Store drafts after ``end``, the log's last lsn and hash; ``newest`` is what is known of their kinds' seqs."""
         agent = fence.agent
+        last, last_hash = end
+        if not last_hash:
+            raise StoreDamaged(path=self.directory, reason=f"branch {branch} of {agent} is missing")
 
         def newest_seq(kind: str) -> int:
             if kind in newest:
@@ -174,8 +197,8 @@ class SqliteBackend(Handle):
             agent=agent,
             branch=branch,
             epoch=fence.epoch,
-            last=end[0],
-            last_hash=end[1],
+            last=last,
+            last_hash=last_hash,
             at=rfc3339(now.wall_us),
             newest_seq=newest_seq,
         )
@@ -187,6 +210,9 @@ class SqliteBackend(Handle):
             connection.execute(sql.RECORD_INSERT, values)
             connection.execute(sql.HEAD_WRITE, (agent, r.kind, r.seq, r.name, branch, r.lsn, is_open))
         return [each.record for each in sealed]
+
+    def secure(self, fence: Fence, lsn: int) -> None:
+        pass
 
     # -- rare writes -----------------------------------------------------------------
 
@@ -231,9 +257,29 @@ class SqliteBackend(Handle):
         self.rebuild(connection, agent, lease.branch)
         return True
 
+    def shipping(self, work: Callable[[Ledger], T]) -> T:
+        """Let ``work`` write what the bucket says; one transaction, committed when it returns."""
+        from store.backends.sqlite.ledger import Ledger  # a store without a bucket never needs it
+
+        return self.transact(lambda connection: work(Ledger(self, connection)))
+
     def importing(self, work: Callable[[Import], T]) -> T:
         """Let ``work`` write absent agents whole; one transaction, committed when it returns."""
         return self.transact(lambda connection: work(Import(connection)))
+
+
+# Why a store grants no lease by itself, and what to do, by the state of its remote.
+_REFUSED = {
+    "attaching": (
+        "its attaching to a bucket was cut short",
+        "go on with: recall remote attach URL; or undo it: recall remote detach",
+    ),
+    "attached": ("it was attached to a bucket since it was opened", "open the store again"),
+    "detached": (
+        "it was detached from its bucket, where its agents may live on; here they can be read",
+        "attach it again, or see: recall remote detach --help (--take, --fork)",
+    ),
+}
 
 
 def _refusal(previous: Lease | None, request: LeaseRequest, now: Instant) -> Exception:
