@@ -33,11 +33,12 @@ from store.records import LEASE, Draft, compact
 from store.shipping import protocol
 from store.shipping.bucket import Bucket, Object
 from store.shipping.fetch import Replaced, prefix
-from store.shipping.head import Head, moved_into
+from store.shipping.head import Head
 from store.shipping.local import Local, cached, first_link
 from store.shipping.locking import agent_lock
 from store.shipping.packing import Limits, Packer
 from store.shipping.protocol import Durable, Lost, Ship, Sight, Stamp, Trouble
+from store.shipping.upkeep import Upkeep
 from store.value import value
 
 if TYPE_CHECKING:
@@ -425,17 +426,25 @@ class Shipper:
             local.learn(seen.head, seen.etag)
         return isinstance(verdict, Durable)
 
-    def maintain(self, fence: Fence) -> None:
-        """Keep the head small: move a long tail into a segment. What it uploads, it uploads without the lock."""
+    def maintain(self, fence: Fence) -> bool:
+        """Keep the head small and the objects few; whether there was anything to do.
+
+        What it uploads, it uploads without the lock.
+        """
         local = Local(self.store, fence.agent)
         known = local.known()
         if known is None or known[1].fence != fence:
-            return
-        segment = self._packer(local).tail_segment(known[1])
-        if segment is not None:
-            self.push(fence, reshape=lambda head: moved_into(head, segment))
+            return False
+        reshape = Upkeep(local, self.bucket, self._limits).plan(known[1])
+        if reshape is not None:
+            self.push(fence, reshape=reshape)
+        return reshape is not None
 
     # -- looking ------------------------------------------------------------------------------------
+
+    def look(self, agent: str) -> Seen:
+        """An agent's head as it is now. Raises Forked where it contradicts what this store has seen."""
+        return self._look(Local(self.store, agent))
 
     def pull(self, agent: str) -> None:
         """Bring this store's copy of a log up to what the bucket has, without a lease."""
