@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from store.errors import AgentArchived as AgentArchived
     from store.errors import AgentExists as AgentExists
     from store.errors import AlreadyBegun as AlreadyBegun
+    from store.errors import BadHead as BadHead
     from store.errors import BadImport as BadImport
     from store.errors import BadRecord as BadRecord
     from store.errors import Conflict as Conflict
     from store.errors import Corrupt as Corrupt
     from store.errors import Fenced as Fenced
+    from store.errors import Forked as Forked
     from store.errors import InvalidInput as InvalidInput
     from store.errors import LeaseExpired as LeaseExpired
     from store.errors import LeaseHeld as LeaseHeld
@@ -36,9 +38,14 @@ if TYPE_CHECKING:
     from store.errors import NetworkFilesystem as NetworkFilesystem
     from store.errors import NotFound as NotFound
     from store.errors import NotLastAttempt as NotLastAttempt
+    from store.errors import NotShipped as NotShipped
     from store.errors import PlatformUnsupported as PlatformUnsupported
     from store.errors import RecallError as RecallError
     from store.errors import RefTaken as RefTaken
+    from store.errors import RemoteChanged as RemoteChanged
+    from store.errors import RemoteNewer as RemoteNewer
+    from store.errors import RemoteRefused as RemoteRefused
+    from store.errors import RemoteUnreachable as RemoteUnreachable
     from store.errors import ResolverFailed as ResolverFailed
     from store.errors import StepFailed as StepFailed
     from store.errors import StepMismatch as StepMismatch
@@ -68,9 +75,10 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ERRORS = (
     "RecallError InvalidInput NotFound StoreMissing StoreEmpty LeaseHeld Fenced LeaseLost LeaseExpired "
     "LeaseNotHeld TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch NotLastAttempt RefTaken "
-    "AgentExists AgentArchived Unavailable StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable "
+    "AgentExists AgentArchived Unavailable RemoteChanged RemoteNewer RemoteRefused RemoteUnreachable "
+    "NotShipped StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable "
     "StoreNewer NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun "
-    "ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport"
+    "ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport BadHead Forked"
 )
 _HOMES = {
     "store.client": "Client",

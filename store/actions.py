@@ -146,6 +146,11 @@ def never_ran(action: Action) -> bool:
     return action.status == "failed" and action.command.get("never_started") is True
 
 
+def needs_barrier(class_: str) -> bool:
+    """Whether a call may start only when its intent would survive the machine; else it is run again at no cost."""
+    return class_ != "pure"
+
+
 def next_of_step(agent: str, last: Action, *, mine: bool, retry_failed: bool) -> StepVerdict:
     """What beginning a step again means, by its last attempt.
 

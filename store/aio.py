@@ -122,7 +122,7 @@ class AsyncClient:
     ``resume`` was cancelled is released as soon as it is there.
 
     Args:
-        local_dir, agent, lock_timeout, on_bad_record, clock, random: those of ``Client``.
+        local_dir, agent, ship, lock_timeout, on_bad_record, clock, random: those of ``Client``.
 
     Raises:
         StoreClosed: by every call after ``close``.
@@ -133,6 +133,7 @@ class AsyncClient:
         *,
         local_dir: str | os.PathLike[str] | None = None,
         agent: bool = True,
+        ship: str | None = None,
         lock_timeout: float = 30.0,
         on_bad_record: Callable[[BadRecord], None] | None = None,
         clock: Clock | None = None,
@@ -142,6 +143,7 @@ class AsyncClient:
             Client,
             local_dir=local_dir,
             agent=agent,
+            ship=ship,
             lock_timeout=lock_timeout,
             on_bad_record=on_bad_record,
             clock=clock,

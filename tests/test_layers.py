@@ -28,8 +28,22 @@ ROWS = [
     {"acting"},
     {"agent"},
     {"access"},
+    {"opening"},
     {"client"},
     {"aio"},
+]
+# Of the modules of store.shipping the same; they stand above the backend and below the agent.
+SHIPPING_ROWS = [
+    {"bucket", "locking"},
+    {"head", "s3", "probe"},
+    {"segment", "protocol"},
+    {"fetch"},
+    {"local"},
+    {"packing"},
+    {"shipper"},
+    {"worker"},
+    {"backend"},
+    {"opening"},
 ]
 BACKENDS_USE = {
     "errors", "value", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",
@@ -91,9 +105,26 @@ def test_a_module_of_the_engine_imports_downwards(path: Path) -> None:
         if parts[0] != "store" or len(parts) < 2:
             continue
         if parts[1] == "backends":
-            assert module == "client", f"{module} imports {imported}"
+            assert module == "opening", f"{module} imports {imported}"
+        elif parts[1] == "shipping":
+            assert module == "opening", f"{module} imports {imported}: a store without a bucket never loads it"
         else:
             assert rows[parts[1]] <= rows[module], f"{module} imports {imported}, which is above it"
+
+
+@pytest.mark.parametrize("path", [each for each in STORE if each.parent.name == "shipping"], ids=name_of)
+def test_a_module_of_shipping_imports_downwards(path: Path) -> None:
+    """The order inside shipping is that of SHIPPING_ROWS; of the rest it uses nothing above an agent's log."""
+    rows = {name: number for number, row in enumerate(SHIPPING_ROWS) for name in row}
+    if path.stem == "__init__":
+        return
+    assert path.stem in rows, f"store/shipping/{path.stem}.py has no row in tests/test_layers.py"
+    for imported in imports(path):
+        parts = imported.split(".")
+        if parts[:2] == ["store", "shipping"] and len(parts) > 2:
+            assert rows[parts[2]] <= rows[path.stem], f"{path.stem} imports {imported}, which is above it"
+        elif parts[0] == "store" and len(parts) > 1:
+            assert parts[1] not in ("writer", "beginning", "acting", "agent", "access", "client"), imported
 
 
 @pytest.mark.parametrize("path", [each for each in STORE if "backends" in each.parts], ids=name_of)
@@ -130,6 +161,8 @@ MAY_OPEN = {
     ("store.clock", "open"),  # the boot's id in /proc
     ("store.process", "open"),  # /proc/PID/stat
     ("store.running", "open"),  # an action's lock file
+    ("store.shipping.locking", "open"),  # an agent's lock file
+    ("store.shipping.opening", "open"),  # a bucket
     ("store.backends.sqlite.health", "open"),  # recall.lock, to see who has it
     ("store.backends.sqlite.lock", "open"),  # recall.lock and the directory
     ("store.backends.sqlite.files", "open"),  # a database that did not exist, a directory, the mounts

@@ -72,7 +72,7 @@ class Local:
         """What this store knows of the bucket."""
         with self.store.reading():
             mark = self.store.mark(self.agent)
-            return (mark, Head.parse(mark.head, self.agent, self.lines)) if mark else None
+            return (mark, Head.parse(mark.head, self.agent, self.lines)) if mark and mark.head else None
 
     # -- writing -----------------------------------------------------------------------------
 

@@ -21,6 +21,13 @@ from store.value import value
 
 Ship = Literal["barrier", "lazy", "off"]
 MODES: tuple[Ship, ...] = ("off", "lazy", "barrier")  # from the weakest
+
+
+def as_mode(text: str) -> Ship:
+    """A mode of its name; of one that is not known, the weakest."""
+    return next((mode for mode in MODES if mode == text), MODES[0])
+
+
 SKEW_MS = 5_000  # beyond the ttl, by the store's own clock: its times are whole seconds
 _EPOCHS_KEPT = 32
 _OPEN_KEPT = 64
@@ -277,7 +284,7 @@ def renewed(
         opened: the open actions, oldest first; as they were unless given.
         ship: the mode of this write; the lease keeps the weakest of its incarnation.
     """
-    weakest = head.lease.ship if ship is None else MODES[min(MODES.index(ship), _rank(head.lease.ship))]
+    weakest = head.lease.ship if ship is None else min(ship, as_mode(head.lease.ship), key=MODES.index)
     lease = replace(
         head.lease,
         ship=weakest,
@@ -296,10 +303,6 @@ def renewed(
     )
 
 
-def _rank(mode: str) -> int:
-    return MODES.index(mode) if mode in MODES else 0
-
-
 def renewed_lineage(head: Head, lineage: str) -> Head:
     """The head of the same log under a new lineage that names the old one (rules 10 and 17)."""
     return replace(
@@ -312,21 +315,15 @@ def renewed_lineage(head: Head, lineage: str) -> Head:
 # -- when records have to be in the bucket (rules 4, 13 and 18) --------------------------------
 
 
-def urgency(drafts: Iterable[Draft]) -> Literal["barrier", "soon", "lazy"]:
-    """How soon an append has to be in the bucket, in barrier mode.
+def is_urgent(drafts: Iterable[Draft]) -> bool:
+    """Whether an append goes to the bucket at once, though nobody waits: it closes an external call.
 
-    The start of a call that may touch the world: before the call. The close of
-    an external one: at once, but nobody waits. Everything else rides along.
+    The next machine, should this one be lost, must not have to ask whether it happened.
     """
-    how: Literal["barrier", "soon", "lazy"] = "lazy"
-    for draft in drafts:
-        if draft.kind == ACTION:
-            kind, status = draft.body.get("class"), draft.body.get("status")
-            if status == "started" and kind != "pure":
-                return "barrier"
-            if kind == "external" and status not in OPEN_STATUSES:
-                how = "soon"
-    return how
+    return any(
+        each.kind == ACTION and each.body.get("class") == "external" and each.body.get("status") not in OPEN_STATUSES
+        for each in drafts
+    )
 
 
 def never_executed(

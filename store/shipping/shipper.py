@@ -297,15 +297,19 @@ class Shipper:
                 reshape=reshape,
             )
 
-    def release(self, fence: Fence) -> bool:
-        """Ship everything and give the lease back, in one version; False if it was no longer ours."""
+    def release(self, fence: Fence, *, park: bool = False) -> bool:
+        """Ship everything and give the lease back, in one version; False if it was no longer ours.
+
+        Args:
+            park: only until the next write, which takes it again if nobody acted in between.
+        """
         with self._locked(fence.agent):
             row = self.store.lease(fence.agent)
             if row is None or not row.is_of(fence) or row.state == "released":
                 return False
             local = Local(self.store, fence.agent)
             try:
-                self._advance(local, fence, None, renew=True, state="released")
+                self._advance(local, fence, None, renew=True, state="released", park=park)
             except LeaseLost as problem:
                 if problem.details.get("landed") or not self._pending(local):
                     return False
@@ -325,6 +329,7 @@ class Shipper:
         renew: bool,
         look: bool = False,
         state: Literal["live", "released"] = "live",
+        park: bool = False,
         reshape: Callable[[Head], Head] | None = None,
     ) -> None:
         tries = Tries(
@@ -350,13 +355,13 @@ class Shipper:
             new, stamp = self._next(local, mark, reshape(head) if reshape else head, last, state)
             swap = self.bucket.swap(_key(fence.agent), new.encode(), mark.etag)
             if swap.outcome == "done":
-                self._landed(local, fence, new, swap.etag, stamp.now)
+                self._landed(local, fence, new, swap.etag, stamp.now, park)
                 return
             if swap.outcome == "refused":
                 raise RemoteRefused(remote=self.bucket.name, reason=swap.reason)
             seen = self._look(local, tries)
             if seen.head is not None and seen.head.wid == new.wid:
-                self._landed(local, fence, new, seen.etag, stamp.now)
+                self._landed(local, fence, new, seen.etag, stamp.now, park)
                 return
             if self._settled(local, fence, seen, target, head) and not renew:
                 return
@@ -389,11 +394,13 @@ class Shipper:
         stamp = self._stamp()
         return protocol.renewed(head, stamp, opened=opened, ship=self.ship, state=state), stamp
 
-    def _landed(self, local: Local, fence: Fence, head: Head, etag: str, sent: Instant) -> None:
+    def _landed(self, local: Local, fence: Fence, head: Head, etag: str, sent: Instant, park: bool) -> None:
         row = self.store.lease(fence.agent)
         renewed = None
         if row is not None and row.is_of(fence):
             renewed = replace(row, renewed=sent, state="released" if head.state == "released" else "held")
+            if park:  # the next write finds it lapsed
+                renewed = replace(row, ttl_ms=0)
         local.learn(head, etag, lease=renewed, sent=sent)
 
     def _settled(self, local: Local, fence: Fence, seen: Seen, want: int, known: Head) -> bool:

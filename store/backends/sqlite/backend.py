@@ -28,6 +28,8 @@ T = TypeVar("T")
 class SqliteBackend(Handle):
     """``store.backend.Backend`` on a directory; the arguments and errors are those of ``Handle``."""
 
+    ship = ""
+
     # -- leases -------------------------------------------------------------------
 
     def acquire(self, request: LeaseRequest) -> Acquired:
@@ -176,6 +178,9 @@ class SqliteBackend(Handle):
             connection.execute(sql.RECORD_INSERT, values)
             connection.execute(sql.HEAD_WRITE, (agent, r.kind, r.seq, r.name, r.branch, r.lsn, each.open))
         return sealed
+
+    def secure(self, fence: Fence, lsn: int) -> None:
+        pass
 
     # -- rare writes -----------------------------------------------------------------
 
