@@ -40,6 +40,7 @@ SHIPPING_ROWS = [
     {"fetch"},
     {"local"},
     {"packing"},
+    {"upkeep"},
     {"shipper"},
     {"worker"},
     {"backend"},

@@ -344,6 +344,8 @@ class Shipper:
             self._check_ours(local, fence, known)
             assert known is not None
             mark, head = known
+            if reshape is not None and head.state != "live":
+                return  # given back meanwhile, and a version of ours would take it again
             last, _ = local.last()
             target = last if want is None else want
             if not renew and mark.lsn >= target:

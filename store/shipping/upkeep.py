@@ -34,7 +34,6 @@ Reshape = Callable[[Head], Head]
 GRACE = 7 * 24 * 3600.0  # seconds; far longer than any read or write of one version takes
 _GROWTH = 4  # a merge makes a segment at least so many times as large as any that goes into it
 _BLOBS_AT_ONCE = 20_000  # names in memory; for each so many the log is read once
-_REPLANS = 5
 _NAME = re.compile(r"(?:seg|idx|blob)/([1-9]\d{0,17})-", re.ASCII)
 
 
