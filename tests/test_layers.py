@@ -28,6 +28,7 @@ ROWS = [
     {"acting"},
     {"agent"},
     {"access"},
+    {"pruning"},
     {"opening"},
     {"client"},
     {"aio"},

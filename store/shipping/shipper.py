@@ -449,6 +449,22 @@ class Shipper:
             self.push(fence, reshape=reshape)
         return reshape is not None
 
+    def rebase(self, fence: Fence, base: int) -> None:
+        """Let an agent's log in the bucket begin above lsn ``base``; all of it is shipped before (rule 19).
+
+        Raises:
+            Those of ``push``; NotShipped too if others reshape it all the time.
+        """
+        local = Local(self.store, fence.agent)
+        self.push(fence)
+        for _ in range(_REPLANS):
+            known = local.known()
+            if known is None or known[1].base >= base:
+                return
+            self.push(fence, reshape=Upkeep(local, self.bucket, self._limits).rebasing(known[1], base))
+        what, reason = f"a log that begins above lsn {base}", "it was changed all the time"
+        raise NotShipped(agent=fence.agent, what=what, remote=self.bucket.name, reason=reason)
+
     # -- looking ------------------------------------------------------------------------------------
 
     def look(self, agent: str) -> Seen:

@@ -122,6 +122,60 @@ class Upkeep:
         self._bucket.create(self._prefix + page.k, body)
         return partial(paged_into, old=old, older=head.index, page=page)
 
+    # -- after a prune (rule 19) ---------------------------------------------------------------
+
+    def rebasing(self, head: Head, base: int) -> Reshape:
+        """What makes the head's log begin above lsn ``base``, everything that it needs uploaded.
+
+        Objects that are then unreferenced stay until they are collected.
+        """
+        base_hash = self._local.hash_at(base)
+        assert base_hash is not None
+        segments: list[Segment] = []
+        for _, each in referenced(self._bucket, head):
+            if isinstance(each, Page):
+                continue
+            if each.l <= base:
+                break
+            segments.append(each if each.f > base else self._rest_of(head, each, base))
+        page: Page | None = None
+        segments.reverse()
+        while len(segments) > self._limits.refs:
+            some, segments = segments[: self._limits.refs], segments[self._limits.refs :]
+            page, body = make_page(some, page, epoch=head.epoch)
+            self._bucket.create(self._prefix + page.k, body)
+        return partial(rebased, old=head, base=base, base_hash=base_hash, segments=tuple(segments), page=page)
+
+    def _rest_of(self, head: Head, segment: Segment, base: int) -> Segment:
+        """The part of a segment above ``base``, as one of its own."""
+        lines = self._local.lines(base + 1, segment.l)
+        new, body = make_segment(lines, epoch=head.epoch, first=base + 1, hash=segment.hash)
+        self._bucket.create(self._prefix + new.k, body)
+        return new
+
+
+def rebased(
+    head: Head, *, old: Head, base: int, base_hash: bytes, segments: tuple[Segment, ...], page: Page | None
+) -> Head:
+    """The head whose log begins above ``base``; as it is if its older objects are not those of ``old`` any more.
+
+    Args:
+        segments, page: stand for the objects of ``old`` from there on.
+    """
+    same = head.index == old.index and head.segs[: len(old.segs)] == old.segs
+    if not same or head.base >= base or (base >= old.tail_first and head.tail_first != old.tail_first):
+        return head
+    first = max(head.tail_first, base + 1)
+    return replace(
+        head,
+        base=base,
+        base_hash=base_hash,
+        segs=(*segments, *head.segs[len(old.segs) :]),
+        index=page,
+        tail=head.tail[first - head.tail_first :],
+        tail_first=first,
+    )
+
 
 def _all_of(changes: Sequence[Reshape], head: Head) -> Head:
     for change in changes:
