@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from store.errors import BadHead as BadHead
     from store.errors import BadImport as BadImport
     from store.errors import BadRecord as BadRecord
+    from store.errors import BucketUnfit as BucketUnfit
     from store.errors import Conflict as Conflict
     from store.errors import Corrupt as Corrupt
     from store.errors import Fenced as Fenced
@@ -75,7 +76,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ERRORS = (
     "RecallError InvalidInput NotFound StoreMissing StoreEmpty LeaseHeld Fenced LeaseLost LeaseExpired "
     "LeaseNotHeld TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch NotLastAttempt RefTaken "
-    "AgentExists AgentArchived Unavailable RemoteChanged RemoteNewer RemoteRefused RemoteUnreachable "
+    "AgentExists AgentArchived Unavailable RemoteChanged RemoteNewer RemoteRefused RemoteUnreachable BucketUnfit "
     "NotShipped StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable "
     "StoreNewer NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun "
     "ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport BadHead Forked"

@@ -268,22 +268,6 @@ class NetworkFilesystem(Unavailable):
     hint_template = "use a local disk, or accept the risk with RECALL_ALLOW_NETWORK_FS=1"
 
 
-class RemoteUnreachable(Unavailable):
-    """The bucket did not answer, or could not."""
-
-    code = "remote_unreachable"
-    template = "{remote} cannot be reached: {reason}"
-    hint_template = "try again; what is stored here is kept"
-
-
-class RemoteRefused(Unavailable):
-    """The bucket refused, and would again."""
-
-    code = "remote_refused"
-    template = "{remote} refuses: {reason}"
-    hint_template = "check the credentials and the bucket's policy: recall remote check"
-
-
 class NotShipped(Unavailable):
     """Stored here, but the deadline came before the bucket was known to have it."""
 
@@ -314,6 +298,30 @@ class PlatformUnsupported(Unavailable):
     code = "platform_unsupported"
     template = "recall does not run on {platform}"
     hint_template = "use Linux or macOS (on Windows: WSL 2)"
+
+
+class RemoteUnreachable(Unavailable):
+    """The bucket gave no usable answer in time: the network, or the store itself, is in trouble."""
+
+    code = "remote_unreachable"
+    template = "remote {remote} cannot be reached: {reason}"
+    hint_template = "nothing that was stored here is lost; try again later"
+
+
+class RemoteRefused(Unavailable):
+    """The bucket refuses what is asked of it: access, credentials, its name, or this machine's clock."""
+
+    code = "remote_refused"
+    template = "remote {remote} refuses: {reason}"
+    hint_template = "mend that and try again; nothing that was stored here is lost"
+
+
+class BucketUnfit(Unavailable):
+    """The store cannot decide a lease: a step of the probe failed."""
+
+    code = "bucket_unfit"
+    template = "remote {remote} cannot be used: {step}: {reason}"
+    hint_template = "use a store with conditional writes, as Amazon S3 has them"
 
 
 # -- a person or a resolver has to say what happened -----------------------------------

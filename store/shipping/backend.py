@@ -15,7 +15,7 @@ from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.clock import Instant
 from store.errors import LeaseExpired, LeaseHeld
-from store.lease import Fence, Lease, LeaseRequest
+from store.lease import Fence, Lease, LeaseRequest, check_fence
 from store.records import ACTION, Draft, Expect, Record
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
@@ -64,6 +64,7 @@ class ShippingBackend(SqliteBackend):
         self._acquired: set[Fence] = set()  # by this process, and not released yet
         self._pending: dict[str, int] = {}  # bytes
         self._written: dict[str, Instant] = {}
+        self.idle_ms = IDLE_MS
 
     # -- the lease: the bucket's -----------------------------------------------------------
 
@@ -74,25 +75,21 @@ class ShippingBackend(SqliteBackend):
         return acquired
 
     def renew(self, fence: Fence) -> Lease:
-        lease = self.lease(fence.agent)
-        if lease is not None and lease.is_of(fence) and self._needs_no_renewal(lease):
-            return lease
+        row, now = self.lease(fence.agent), self.clock.now()
+        if row is not None and row.is_of(fence) and row.ttl_ms == 0:
+            return row  # given back for as long as nothing is written
+        lease = check_fence(row, fence, now)
         if self._is_idle(fence):
             self.shipper.release(fence, park=True)
-        else:
+        elif protocol.elapsed_ms(lease.renewed, now) * 4 >= lease.ttl_ms:
+            # Else another process of the session was just here.
             self.shipper.push(fence, renew=True, look=True)
-        lease = self.lease(fence.agent)
-        assert lease is not None
-        return lease
-
-    def _needs_no_renewal(self, lease: Lease) -> bool:
-        """It was given back for as long as nothing is written; or another process of the session was just here."""
-        return lease.ttl_ms == 0 or protocol.elapsed_ms(lease.renewed, self.clock.now()) * 4 < lease.ttl_ms
+        return self.lease(fence.agent) or lease
 
     def _is_idle(self, fence: Fence) -> bool:
         """Whether nothing was written for long, and no call is under way that a successor would have to settle."""
         since = self._written.get(fence.agent)
-        if self._worker is None or since is None or protocol.elapsed_ms(since, self.clock.now()) < IDLE_MS:
+        if self._worker is None or since is None or protocol.elapsed_ms(since, self.clock.now()) < self.idle_ms:
             return False
         opened = self.in_force(fence.agent, ACTION, limit=_OPEN_LOOKED_AT)
         return len(opened) < _OPEN_LOOKED_AT and not any(

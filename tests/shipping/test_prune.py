@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,14 +21,11 @@ from tests.shipping.memory import AGENT, MemoryBucket, attach, opened, resumed
 TINY = Limits(inline=2_000, spill=500, segment=8_000, refs=4)
 
 
-@pytest.fixture
-def bucket() -> MemoryBucket:
-    return MemoryBucket()
-
-
-@pytest.fixture
-def store(tmp_path: Path, bucket: MemoryBucket) -> Iterator[ShippingBackend]:
-    backend = opened(tmp_path / "a", bucket, limits=TINY)
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MemoryBucket]:
+    """A store with a long log, and the bucket that has it, with pages and merged segments."""
+    directory, bucket = tmp_path_factory.mktemp("filled") / "a", MemoryBucket()
+    backend = opened(directory, bucket, limits=TINY)
     one = resumed(backend)
     fence = one._keeper.fence
     done = one.begin_action("deploy", "external", {"to": "prod"}, step="deploy-v2")
@@ -38,6 +36,20 @@ def store(tmp_path: Path, bucket: MemoryBucket) -> Iterator[ShippingBackend]:
         backend.shipper.push(fence)
         backend.shipper.maintain(fence)
     one.release()
+    backend.close()
+    assert bucket.head().index is not None
+    return directory, bucket
+
+
+@pytest.fixture
+def bucket(filled: tuple[Path, MemoryBucket]) -> MemoryBucket:
+    return MemoryBucket(objects=dict(filled[1].objects))
+
+
+@pytest.fixture
+def store(tmp_path: Path, filled: tuple[Path, MemoryBucket], bucket: MemoryBucket) -> Iterator[ShippingBackend]:
+    shutil.copytree(filled[0], tmp_path / "a")
+    backend = opened(tmp_path / "a", bucket, limits=TINY)
     yield backend
     backend.close()
 
@@ -218,8 +230,9 @@ def test_a_live_agent_is_pruned_by_another_process_of_its_machine(
     checked(bucket, store)
 
 
-def test_a_pruned_log_is_attached_to_a_bucket(tmp_path: Path, bucket: MemoryBucket) -> None:
+def test_a_pruned_log_is_attached_to_a_bucket(tmp_path: Path) -> None:
     """A log that was pruned before its store had a bucket begins there where it begins here."""
+    bucket = MemoryBucket()
     plain = SqliteBackend(tmp_path / "a")
     one = resumed(plain)
     done = one.begin_action("deploy", "external", step="deploy-v2")
