@@ -164,21 +164,9 @@ class Shipper:
         head = seen.head
         if head is None:
             return self._packer(local).new_log(self.remote.remote_id, request)
-        shipped = self._shipped(local, head)
-        for _ in range(_REPLANS):
-            try:
-                if local.catch_up(self.bucket, head, shipped):
-                    self._packer(local).file_asides()
-                break
-            except Replaced as gone:
-                again = self._look(local)
-                if again.head is None or again.head.rev == head.rev:
-                    raise BadHead(agent=head.agent, reason=f"{gone.key} is missing") from gone
-                head, seen = again.head, again
-        else:
-            raise RemoteUnreachable(
-                remote=self.bucket.name, reason="its objects changed faster than they could be read"
-            )
+        seen = self._read_up(local, seen)
+        assert seen.head is not None
+        head = seen.head
         last, _ = local.last()
         if last <= head.last:
             return head
@@ -193,6 +181,28 @@ class Shipper:
         local.set_aside(head.last, head.hash, f"not shipped when {ended}")
         self._packer(local).file_asides()
         return head
+
+    def _read_up(self, local: Local, seen: Seen) -> Seen:
+        """Bring this store's log up to a head, or a later one where its objects were replaced meanwhile.
+
+        Raises:
+            BadHead: an object that the head needs is missing.
+            RemoteUnreachable: they are replaced faster than they can be read.
+            Forked.
+        """
+        for _ in range(_REPLANS):
+            assert seen.head is not None
+            try:
+                if local.catch_up(self.bucket, seen.head, self._shipped(local, seen.head)):
+                    self._packer(local).file_asides()
+                return seen
+            except Replaced as gone:
+                again = self._look(local)
+                if again.head is None or again.head.rev == seen.head.rev:
+                    raise BadHead(agent=local.agent, reason=f"{gone.key} is missing") from gone
+                seen = again
+        reason = "its objects were replaced faster than they could be read"
+        raise RemoteUnreachable(remote=self.bucket.name, reason=reason)
 
     def _shipped(self, local: Local, head: Head) -> tuple[int, bytes]:
         """Up to where this log and the bucket's were the same when this store last looked."""
@@ -483,8 +493,8 @@ class Shipper:
             row = self.store.lease(agent)
             if row is not None and row.fence == seen.head.fence and row.state == "held":
                 return  # it is this store that writes it
-            if local.catch_up(self.bucket, seen.head, self._shipped(local, seen.head)):
-                self._packer(local).file_asides()
+            seen = self._read_up(local, seen)
+            assert seen.head is not None
             local.learn(seen.head, seen.etag)
 
     def _look(self, local: Local, tries: Tries | None = None) -> Seen:

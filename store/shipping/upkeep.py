@@ -92,11 +92,13 @@ class Upkeep:
         if segment is not None:
             changes.append(partial(moved_into, segment=segment))
             head = changes[-1](head)
-        for change in (self._merging, self._paging):
-            found = change(head)
-            if found is not None:
-                changes.append(found)
-                head = found(head)
+        merging = self._merging(head)
+        if merging is not None:
+            changes.append(merging)
+            head = merging(head)
+        # What is on a page is not merged any more, so merging goes first, unless the head grows too large.
+        if len(head.segs) > self._limits.refs * (1 if merging is None else 2):
+            changes.append(self._paging(head))
         if not changes:
             return None
         return lambda seen: _all_of(changes, seen)
@@ -114,9 +116,7 @@ class Upkeep:
         self._bucket.create(self._prefix + new.k, body)
         return partial(merged_into, old=old, new=new)
 
-    def _paging(self, head: Head) -> Reshape | None:
-        if len(head.segs) <= self._limits.refs:
-            return None
+    def _paging(self, head: Head) -> Reshape:
         old = head.segs[: len(head.segs) - self._limits.refs // 2]  # a page for many, not one for each
         page, body = make_page(old, head.index, epoch=head.epoch)
         self._bucket.create(self._prefix + page.k, body)
