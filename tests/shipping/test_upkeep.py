@@ -275,7 +275,7 @@ def test_a_reader_whose_objects_are_collected_reads_the_head_again(
     tmp_path: Path, bucket: MemoryBucket, how: str
 ) -> None:
     """A segment that was merged away and collected between a reader's look and its read costs one more look."""
-    store = opened(tmp_path / "a", bucket, limits=replace(TINY, refs=64))
+    store = opened(tmp_path / "a", bucket, limits=replace(TINY, refs=64, segment=64_000))
     write(store, 60, tidy=False)
     other = opened(tmp_path / "b", bucket, limits=TINY)
     get, struck = bucket.get, []
