@@ -21,6 +21,7 @@ from store.records import LEASE, Draft, Expect, Record, compact
 
 if TYPE_CHECKING:
     from store.backends.sqlite.ledger import Ledger
+    from store.backends.sqlite.pruning import Going
 
 T = TypeVar("T")
 
@@ -240,6 +241,30 @@ class SqliteBackend(Handle):
         connection.execute(sql.LEASE_BRANCH, (number, fence.agent))
         self.rebuild(connection, fence.agent, number)
         return self.branches(fence.agent)[-1]
+
+    def check_prunable(self, agent: str) -> None:
+        """Raise LeaseHeld if somebody acts for the agent whom this store cannot work beside."""
+
+    def rebase(self, fence: Fence, base: int) -> None:
+        """Let the log begin above lsn ``base`` wherever else it is, before ``cut`` does it here."""
+
+    def going(self, agent: str, base: int, kept: frozenset[int] = frozenset()) -> Going:
+        """What ``cut`` is going to take away, if the records ``kept`` are first written again."""
+        from store.backends.sqlite.pruning import Pruning  # rare, as is all of a prune
+
+        return Pruning(self, agent).going(base, kept)
+
+    def cut(self, fence: Fence, base: int, before: Callable[[], None], after: Callable[[], None]) -> Going:
+        """Take away what a log has up to lsn ``base``; see ``Pruning.cut``."""
+        from store.backends.sqlite.pruning import Pruning
+
+        return Pruning(self, fence.agent).cut(fence, base, before, after)
+
+    def shrink(self) -> int:
+        """Give free space back to the disk: how many bytes."""
+        from store.backends.sqlite.pruning import shrink
+
+        return shrink(self)
 
     def mend(self, agent: str) -> bool:
         """Make an agent's projection anew where it differs from its records; whether it did.

@@ -171,6 +171,23 @@ class Handle(Inspector):
         with suppress(sqlite3.Error):  # the commit stands, and a later checkpoint does this one's work
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
+    def vacuum(self) -> None:
+        """Write the file anew without its free pages, and empty the log. Readers go on; writers wait."""
+        with translated(self.directory):
+            self._opened()
+            lock = self._lock
+            assert lock is not None
+            lock.acquire(frame())
+            try:
+                with self._mutex:
+                    connection = self._opened()
+                    self._begin(connection, frame())
+                    self._frame = None
+                    connection.execute("VACUUM")
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                lock.release()
+
     # -- the handle's life ---------------------------------------------------------------
 
     def close(self) -> None:
