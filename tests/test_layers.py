@@ -38,13 +38,13 @@ SHIPPING_ROWS = [
     {"head", "s3_faults"},
     {"s3", "probe"},
     {"segment", "protocol"},
-    {"fetch"},
+    {"fetch", "place"},
     {"local"},
     {"packing"},
     {"shipper"},
     {"worker"},
     {"backend"},
-    {"opening"},
+    {"opening", "attaching", "repairing"},
 ]
 BACKENDS_USE = {
     "errors", "value", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",

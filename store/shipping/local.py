@@ -44,7 +44,8 @@ class Local:
         record = next(self.store.log(self.agent, after=lsn - 1, limit=1), None)
         if record is not None and record.lsn == lsn:
             return record.hash
-        starts = (each for each in self.store.branches(self.agent) if not each.parent and each.start == lsn)
+        root = next((number for number, _, _ in self.store.path(self.agent)), 0)
+        starts = (each for each in self.store.branches(self.agent) if each.number == root and each.start == lsn)
         return next((each.start_hash for each in starts), None)
 
     def lines(self, first: int, last: int) -> list[bytes]:
@@ -92,6 +93,8 @@ class Local:
         mark = Mark(self.agent, head.rev, etag, head.last, head.hash, head.without_tail(), sent or NEVER)
         if sent is None and before is not None:
             mark = replace(mark, sent=before.sent)
+        if before is not None and before.sight_rev == head.rev:
+            mark = replace(mark, sight_rev=before.sight_rev, sight=before.sight)
         ledger.put_mark(mark)
 
     def note_sight(self, mark: Mark, rev: int, now: Instant) -> Mark:

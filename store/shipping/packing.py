@@ -53,14 +53,14 @@ class Packer:
         store, agent = self._local.store, self._local.agent
         row = store.lease(agent)
         last, _ = self._local.last()
-        origins = self._origins(last) if row is not None else ()
+        origins = self.origins(last) if row is not None else ()
         lineage = row.lineage if row is not None and not row.imported else store.random.hex(32)
         if row is not None and row.imported:
             origins = (*origins, Origin(row.lineage, last))
         first = protocol.blank(remote, request, lineage, origins, store=store.store_id, epoch=row.epoch if row else 0)
         return self.carry(first, last)
 
-    def _origins(self, last: int) -> tuple[Origin, ...]:
+    def origins(self, last: int) -> tuple[Origin, ...]:
         """The lineages that this store's log went through before its present one."""
         branches = {each.number: each for each in self._local.store.branches(self._local.agent)}
         path = [number for number, _, _ in self._local.store.path(self._local.agent)]

@@ -24,8 +24,10 @@ from store.errors import (
     LeaseLost,
     NotShipped,
     RecallError,
+    RemoteChanged,
     RemoteRefused,
     RemoteUnreachable,
+    TakenAway,
 )
 from store.lease import Fence, Lease, LeaseRequest
 from store.process import provably_dead
@@ -93,9 +95,12 @@ class Shipper:
             LeaseHeld: somebody else has it.
             LeaseLost: it was ours (``request.again``), and somebody acted since.
             Forked: the bucket and this store contradict each other.
+            TakenAway: another store took the log out of the bucket.
+            RemoteChanged: the store was detached since this handle was opened.
             RemoteUnreachable, RemoteRefused: the bucket cannot be asked.
         """
         with self._locked(request.agent):
+            self._check_attached()
             local = Local(self.store, request.agent)
             tries = Tries(self, lambda reason: RemoteUnreachable(remote=self.bucket.name, reason=reason))
             while True:
@@ -123,8 +128,10 @@ class Shipper:
                 tries.again(f"taking the lease: {swap.reason}")
 
     def _reason(self, local: Local, seen: Seen, request: LeaseRequest) -> str:
-        """Why the lease may be taken. Raises LeaseHeld or LeaseLost."""
+        """Why the lease may be taken. Raises LeaseHeld, LeaseLost or TakenAway."""
         head, now = seen.head, self.store.clock.now()
+        if head is not None and head.state == "deleted":
+            raise TakenAway(agent=request.agent, remote=self.bucket.name, holder=head.lease.holder)
         mark = self.store.mark(request.agent)
         reason = protocol.takeover_reason(
             head,
@@ -159,23 +166,9 @@ class Shipper:
 
     def _caught_up(self, local: Local, seen: Seen, request: LeaseRequest) -> Head:
         """The head that a takeover goes on from: this log has all of it, and what may be carried is in it."""
-        head = seen.head
-        if head is None:
+        if seen.head is None:
             return self._packer(local).new_log(self.remote.remote_id, request)
-        shipped = self._shipped(local, head)
-        for _ in range(_REPLANS):
-            try:
-                local.catch_up(self.bucket, head, seen.etag, shipped)
-                break
-            except Replaced as gone:
-                again = self._look(local)
-                if again.head is None or again.head.rev == head.rev:
-                    raise BadHead(agent=head.agent, reason=f"{gone.key} is missing") from gone
-                head, seen = again.head, again
-        else:
-            raise RemoteUnreachable(
-                remote=self.bucket.name, reason="its objects changed faster than they could be read"
-            )
+        head, _ = self._followed(local, seen.head, seen.etag)
         last, _ = local.last()
         if last <= head.last:
             return head
@@ -190,6 +183,23 @@ class Shipper:
         local.set_aside(head.last, head.hash, f"not shipped when {ended}")
         self._packer(local).file_asides()
         return head
+
+    def _followed(self, local: Local, head: Head, etag: str) -> tuple[Head, str]:
+        """Take in what the bucket has and this store does not; the head that it then has all of, and its ETag.
+
+        Raises:
+            Forked, BadHead, RemoteUnreachable, RemoteRefused.
+        """
+        for _ in range(_REPLANS):
+            try:
+                local.catch_up(self.bucket, head, etag, self._shipped(local, head))
+                return head, etag
+            except Replaced as gone:
+                again = self._look(local)
+                if again.head is None or again.head.rev == head.rev:
+                    raise BadHead(agent=head.agent, reason=f"{gone.key} is missing") from gone
+                head, etag = again.head, again.etag
+        raise RemoteUnreachable(remote=self.bucket.name, reason="its objects changed faster than they could be read")
 
     def _shipped(self, local: Local, head: Head) -> tuple[int, bytes]:
         """Up to where this log and the bucket's were the same when this store last looked."""
@@ -216,6 +226,7 @@ class Shipper:
         previous = cached(before, row, sent) if before is not None else row
 
         def work(ledger: Ledger) -> Lease:
+            self._check_attached()
             branch, origin = self._ground(ledger, local, head, row, sent)
             lease = Lease(
                 agent=request.agent,
@@ -444,17 +455,20 @@ class Shipper:
 
     # -- looking ------------------------------------------------------------------------------------
 
-    def pull(self, agent: str) -> None:
-        """Bring this store's copy of a log up to what the bucket has, without a lease."""
+    def pull(self, agent: str) -> Head | None:
+        """Bring this store's copy of a log up to what the bucket has, without a lease; the head, if there is one."""
         with self._locked(agent):
             local = Local(self.store, agent)
             seen = self._look(local)
             if seen.head is None:
-                return
+                return None
             row = self.store.lease(agent)
             if row is not None and row.fence == seen.head.fence and row.state == "held":
-                return  # it is this store that writes it
-            local.catch_up(self.bucket, seen.head, seen.etag, self._shipped(local, seen.head))
+                return seen.head  # it is this store that writes it
+            head, etag = self._followed(local, seen.head, seen.etag)
+            if local.hash_at(head.last) == head.hash:
+                local.learn(head, etag)
+            return head
 
     def _look(self, local: Local, tries: Tries | None = None) -> Seen:
         """The head as it is now. Raises Forked where it contradicts what this store has seen."""
@@ -477,6 +491,13 @@ class Shipper:
         return Seen(head, answer.etag if answer else "", answer)
 
     # -- parts ----------------------------------------------------------------------------------------
+
+    def _check_attached(self) -> None:
+        """Raise RemoteChanged unless it is still this bucket that decides."""
+        now = self.store.remote()
+        if now is None or (now.state, now.generation) != (self.remote.state, self.remote.generation):
+            reason = "it was attached to a bucket anew, or detached from it, since it was opened"
+            raise RemoteChanged(path=self.store.directory, reason=reason)
 
     def _locked(self, agent: str):  # type: ignore[no-untyped-def]
         return agent_lock(self.store.directory, agent, self._patience)
