@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from store.backends.sqlite import SqliteBackend
 from store.clock import Clock, Random
 from store.errors import BadRecord, InvalidInput
+from store.place import SHIP_MODES
 from store.text import quoted
-
-SHIP_MODES = ("barrier", "lazy", "off")
 
 
 def ship_mode(given: str | None = None, environ: Mapping[str, str] = os.environ) -> str:

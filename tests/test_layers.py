@@ -44,7 +44,8 @@ SHIPPING_ROWS = [
     {"shipper"},
     {"worker"},
     {"backend"},
-    {"opening", "attaching", "repairing"},
+    {"opening", "attaching", "repairing", "syncing"},
+    {"checking"},
 ]
 BACKENDS_USE = {
     "errors", "value", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from store.backends.sqlite.ledger import Ledger
 from store.backends.sqlite.marks import Remote
-from store.clock import rfc3339
+from store.clock import Random, rfc3339
 from store.errors import (
     AttachedElsewhere,
     BadHead,
@@ -35,6 +35,7 @@ from store.shipping.fetch import Replaced, lines_after, prefix
 from store.shipping.head import Head, lineage_starts
 from store.shipping.local import Local, cached, lineage_at
 from store.shipping.locking import agent_lock
+from store.shipping.opening import open_location
 from store.shipping.place import Place, find, find_or_make
 from store.shipping.probe import probe
 from store.shipping.shipper import Seen, Shipper, Tries
@@ -94,9 +95,8 @@ def attach(
     *,
     force: bool = False,
     adopt: bool = False,
-    trusting: bool = False,
     watch: Watch = lambda agents: agents,
-    bucket: Bucket | None = None,
+    connected: tuple[Bucket, Dialect] | None = None,
 ) -> Attached:
     """Ship a store to a bucket from now on, its agents one after another.
 
@@ -107,9 +107,8 @@ def attach(
     Args:
         force: end the leases that are held here.
         adopt: set a log here aside where the bucket has another one of its name.
-        trusting: do not probe a bucket that a probe was content with before.
         watch: is given the agents and yields them again, for a display of progress.
-        bucket: instead of the location's, which then is not probed.
+        connected: the location's bucket and its dialect, if they are known already.
 
     Raises:
         BucketUnfit: the probe found that it cannot decide a lease.
@@ -119,7 +118,7 @@ def attach(
         OtherLog: the bucket has another log of an agent; nothing was changed.
         BadHead, RemoteUnreachable, RemoteRefused.
     """
-    bucket, dialect = (bucket, Dialect()) if bucket is not None else _opened(store, location, trusting)
+    bucket, dialect = connected or connect(location, store.random)
     place = find_or_make(bucket, location, dialect, store.clock, store.random)
     warnings = list(dialect.warnings)
     if place.expiration:
@@ -149,13 +148,19 @@ def attach(
         return Attached(done, place.made, False, tuple(warnings), tuple(reports))
 
 
-def _opened(store: SqliteBackend, location: Location, trusting: bool) -> tuple[Bucket, Dialect]:
-    """The location's bucket and how it speaks."""
-    from store.shipping.s3 import S3Bucket  # heavy
+def connect(location: Location, random: Random, *, trusting: bool = False) -> tuple[Bucket, Dialect]:
+    """A location's bucket, and how it speaks.
 
-    bucket = S3Bucket.open(location)
+    Args:
+        trusting: do not probe a bucket that a probe was content with before.
+
+    Raises:
+        BucketUnfit: the probe found that it cannot decide a lease.
+        RemoteForeign, RemoteUnreachable, RemoteRefused.
+    """
+    bucket = open_location(location)
     place = find(bucket) if trusting else None
-    dialect = place.dialect if place else probe(bucket, store.random)
+    dialect = place.dialect if place else probe(bucket, random)
     return bucket.speaking(dialect), dialect
 
 
