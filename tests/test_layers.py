@@ -44,8 +44,8 @@ SHIPPING_ROWS = [
     {"shipper"},
     {"worker"},
     {"backend"},
-    {"opening", "attaching", "repairing", "syncing"},
-    {"checking"},
+    {"opening", "attaching", "syncing"},
+    {"checking", "repairing"},
 ]
 BACKENDS_USE = {
     "errors", "value", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",

@@ -11,7 +11,7 @@ import typer
 
 from recall_cli.exits import WRITES, Exit
 from recall_cli.look import labelled
-from recall_cli.options import Choice, Globals, Noun
+from recall_cli.options import AgentArgument, Choice, Globals, Noun
 from recall_cli.session import reading
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.files import exists
@@ -23,6 +23,8 @@ from store.shipping.bucket import SSE, Location
 from store.shipping.checking import steps
 from store.shipping.opening import dialect_of, location_of, open_bucket
 from store.shipping.place import agents_in
+from store.shipping.repairing import Finding, Repairing, examine
+from store.text import check_agent
 
 app = Noun("The bucket that the store ships to, where its agents survive the machine.", default="show")
 
@@ -190,6 +192,87 @@ def detach_(
     here.out.document(value, lambda: map(_line, reports))
     then = "take or fork them, or attach again: recall remote attach" if after.state == "detached" else ""
     here.out.message(f"detached from {url}: {len(reports):,} agent(s)", then)
+
+
+@app.verb("repair", exits=WRITES)
+def repair(
+    ctx: typer.Context,
+    agent: AgentArgument,
+    keep: Annotated[
+        str | None,
+        typer.Option("--keep", click_type=Choice(("here", "remote")), help="Which of the two logs to go on with."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Fence whoever acts for the agent.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Mend an agent whose log here and in the bucket contradict each other.
+
+    Without --keep it shows what contradicts what. With it, that log goes on under a new
+    lineage and an epoch above every other; what only the other log has is set aside as
+    evidence, here (recall aside list) or in the bucket, and never merged.
+    """
+    here = Globals.of(ctx)
+    check_agent(agent)
+    with opened(here) as store:
+        remote = attached(store)
+        if remote.state != "attached":
+            raise NotAttached(path=store.directory)
+        bucket = open_bucket(remote)
+        found = examine(store, bucket, agent)
+        value = {**vars(found), "here": vars(found.here), "remote": vars(found.remote) if found.remote else None}
+        value |= {"choices": list(found.choices), "repaired": None}
+        if keep is None or dry_run or not found.trouble:
+            here.out.document(value, lambda: _found(found))
+            _say_found(here, found, keep)
+            return
+        if keep not in found.choices:
+            reason = f"cannot be {keep}: {found.trouble}: {found.reason}"
+            raise InvalidInput(field="--keep", reason=reason, hint=f"it can be: {', '.join(found.choices)}")
+        if not here.out.structured:
+            for line in _found(found):
+                here.out.message(line)
+        if not here.out.confirm(_question(found, keep), yes=yes, first="--dry-run"):
+            here.out.message("nothing was changed")
+            return
+        done = Repairing(store, bucket, remote, force=force).repair(found, keep)
+    here.out.document({**value, "repaired": dict(vars(done))}, lambda: ())
+    where = f"recall aside list {agent}" if done.kept == "remote" else "agents/…/aside/ in the bucket"
+    here.out.message(
+        f"agent {agent} goes on from lsn {done.last} at epoch {done.epoch}, lineage {done.lineage}; "
+        f"{done.aside:,} record(s) of the other log are kept as evidence: {where}",
+        f"recall resume {agent}",
+    )
+
+
+def _question(found: Finding, keep: str) -> str:
+    other = found.remote if keep == "here" else found.here
+    alone = other.alone if other else 0
+    whose = "this store's" if keep == "here" else "the bucket's"
+    return f"{found.agent}: go on with {whose} log, and set {alone:,} record(s) of the other aside?"
+
+
+def _found(found: Finding) -> Iterator[str]:
+    yield f"{found.agent}: {found.trouble or 'nothing to mend'}: {found.reason}"
+    for name, side in (("here", found.here), ("remote", found.remote)):
+        if side is None:
+            yield f"  {name}: cannot be read"
+            continue
+        who = f"{side.state} by {side.holder}" if side.holder else side.state
+        yield f"  {name}: up to lsn {side.last}, epoch {side.epoch}, lineage {side.lineage[:8]}…, {who}"
+    if found.remote is not None:
+        alone = f"only here {found.here.alone:,}, only there {found.remote.alone:,}"
+        yield f"  both: the same up to lsn {found.common}; {alone}"
+
+
+def _say_found(here: Globals, found: Finding, keep: str | None) -> None:
+    if not found.trouble:
+        here.out.message("nothing was changed")
+    elif keep is None:
+        choices = " or ".join(f"--keep {each}" for each in found.choices)
+        here.out.message("nothing was changed", f"choose: recall remote repair {found.agent} {choices}")
+    else:
+        here.out.message(f"nothing was changed; it would be asked: {_question(found, keep)}")
 
 
 # -- parts ---------------------------------------------------------------------------------------
