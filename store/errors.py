@@ -471,7 +471,7 @@ class BadHead(Corrupt):
 
     code = "bad_head"
     template = "agent {agent}: the head in the bucket is damaged: {reason}"
-    hint_template = "nothing was changed; look at it with: recall verify --remote {agent}"
+    hint_template = "nothing was changed; what can be done: recall remote repair {agent}"
 
 
 class Forked(Corrupt):

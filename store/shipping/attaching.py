@@ -136,9 +136,11 @@ def attach(
         )
         done = replace(remote, state="attached")
         if before is not None and before.state == "attached":
-            done = replace(done, at=before.at)
-            store.shipping(lambda ledger: ledger.put_remote(done))
-            return Attached(done, False, True, tuple(warnings), ())
+            # The generation stays: who has the store open goes on with the settings that he knows.
+            same = replace(before, location=remote.location, dialect=remote.dialect)
+            if same != before:
+                store.shipping(lambda ledger: ledger.put_remote(same))
+            return Attached(same, False, True, tuple(warnings), ())
         work = Attaching(store, bucket, remote, force=force, adopt=adopt)
         if not place.made and not adopt:
             work.refuse_others()
@@ -146,6 +148,17 @@ def attach(
         reports = [work.bring(each, fresh=place.made) for each in watch(agents_of(store))]
         store.shipping(lambda ledger: ledger.put_remote(done))
         return Attached(done, place.made, False, tuple(warnings), tuple(reports))
+
+
+def attach_fresh(store: SqliteBackend, location: Location) -> None:
+    """Attach a store that was never used, without a person: a container that has nothing but a bucket's name.
+
+    A bucket that was found fit when its remote was made is not probed again.
+
+    Raises:
+        As ``attach``.
+    """
+    attach(store, location, connected=connect(location, store.random, trusting=True))
 
 
 def connect(location: Location, random: Random, *, trusting: bool = False) -> tuple[Bucket, Dialect]:
