@@ -50,6 +50,7 @@ _recall_has() {
         'recall remote show') return 0 ;;
         'recall remote check') return 0 ;;
         'recall remote detach') return 0 ;;
+        'recall remote repair') return 0 ;;
         'recall sync') return 0 ;;
         'recall sync status') return 0 ;;
         'recall sync push') return 0 ;;
@@ -246,7 +247,7 @@ _recall_at() {
             options='--agent -a --progress --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--agent -a --progress --dir --backend --ship' ;;
         'recall remote')
-            words='attach show check detach'
+            words='attach show check detach repair'
             options='--dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--dir --backend --ship' ;;
         'recall remote attach')
@@ -265,6 +266,10 @@ _recall_at() {
             words=''
             options='--take --fork --force --yes -y --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--dir --backend --ship' ;;
+        'recall remote repair')
+            words=''
+            options='--keep --dry-run --force --yes -y -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--keep -a --agent --dir --backend --ship' ;;
         'recall sync')
             words='status push pull watch'
             options='--dir --backend --ship --json --jsonl --no-color -h --help'
@@ -531,6 +536,11 @@ _recall_value() {
         'recall remote check --ship') choices='barrier lazy off' ;;
         'recall remote detach --dir') files=1 ;;
         'recall remote detach --ship') choices='barrier lazy off' ;;
+        'recall remote repair --keep') choices='here remote' ;;
+        'recall remote repair -a') stored=agent ;;
+        'recall remote repair --agent') stored=agent ;;
+        'recall remote repair --dir') files=1 ;;
+        'recall remote repair --ship') choices='barrier lazy off' ;;
         'recall sync --dir') files=1 ;;
         'recall sync --ship') choices='barrier lazy off' ;;
         'recall sync status -a') stored=agent ;;
@@ -609,6 +619,7 @@ _recall_argument() {
         'recall exec:'*) program=1 ;;
         'recall run:'*) program=0 ;;
         'recall lease show:0') stored=agent ;;
+        'recall remote repair:0') stored=agent ;;
         'recall sync status:0') stored=agent ;;
         'recall sync push:'*) stored=agent ;;
         'recall sync pull:'*) stored=agent ;;

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OnDemand:
-    """A remote's bucket, opened when something is asked of it: most short commands ask nothing, the SDK is heavy."""
+    """A remote's bucket, opened when something is asked of it: most short commands ask nothing of it."""
 
     def __init__(self, remote: Remote) -> None:
         self._remote = remote

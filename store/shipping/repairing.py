@@ -22,7 +22,6 @@ from store.shipping.bucket import Bucket, Object
 from store.shipping.fetch import Replaced, lines_after, prefix
 from store.shipping.head import Head, Origin
 from store.shipping.local import Local
-from store.shipping.protocol import Sight
 from store.value import value
 
 if TYPE_CHECKING:
@@ -207,11 +206,15 @@ class Repairing(Bringing):
         held = row is not None and row.live(now) and not provably_dead(row.process)
         holder, epoch = (row.holder, row.epoch) if row is not None else ("", 0)
         if head is not None:
-            mark = self.store.mark(local.agent)
-            sight = Sight(mark.sight_rev, mark.sight) if mark else None
-            store = self.store.store_id
-            request = self.request(local.agent)
-            reason = protocol.takeover_reason(head, request, store=store, sight=sight, now=now, dead=provably_dead)
+            reason = protocol.takeover_reason(
+                head,
+                self.request(local.agent),
+                store=self.store.store_id,
+                highest=epoch,
+                since=local.sight(head.rev),
+                now=now,
+                dead=provably_dead,
+            )
             if reason is None:
                 held, holder, epoch = True, head.lease.holder, head.epoch
         if held and not self.force:
@@ -249,7 +252,7 @@ class Repairing(Bringing):
         else:
             set_all_aside(local, head, "the bucket's log was kept, which is another one")
             try:
-                local.catch_up(self.bucket, head, answer.etag, (head.base, head.base_hash))
+                local.catch_up(self.bucket, head, (head.base, head.base_hash))
             except Replaced as gone:
                 raise RemoteUnreachable(remote=self.bucket.name, reason=f"{gone.key} was replaced meanwhile") from gone
         packer = self._packer(local)

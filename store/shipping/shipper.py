@@ -39,7 +39,7 @@ from store.shipping.head import Head, moved_into
 from store.shipping.local import Local, cached, first_link
 from store.shipping.locking import agent_lock
 from store.shipping.packing import Limits, Packer
-from store.shipping.protocol import Durable, Lost, Ship, Sight, Stamp, Trouble
+from store.shipping.protocol import Durable, Lost, Ship, Stamp, Trouble
 from store.value import value
 
 if TYPE_CHECKING:
@@ -130,14 +130,15 @@ class Shipper:
     def _reason(self, local: Local, seen: Seen, request: LeaseRequest) -> str:
         """Why the lease may be taken. Raises LeaseHeld, LeaseLost or TakenAway."""
         head, now = seen.head, self.store.clock.now()
-        if head is not None and head.state == "deleted":
+        if head is not None and head.state == "deleted" and request.again is None:
             raise TakenAway(agent=request.agent, remote=self.bucket.name, holder=head.lease.holder)
-        mark = self.store.mark(request.agent)
+        row = self.store.lease(request.agent)
         reason = protocol.takeover_reason(
             head,
             request,
             store=self.store.store_id,
-            sight=Sight(mark.sight_rev, mark.sight) if mark else None,
+            highest=row.epoch if row else 0,
+            since=local.sight(head.rev) if head else None,
             now=now,
             answered=seen.answer.date if seen.answer else None,
             modified=seen.answer.modified if seen.answer else None,
@@ -149,15 +150,15 @@ class Shipper:
         if request.again is not None:
             after = f"{head.epoch}, of {head.lease.holder}" if head else "none"
             if head is not None:
-                local.note_lost(head, seen.etag, request.again)
+                local.note_lost(head, request.again)
             raise LeaseLost(agent=request.agent, epoch=request.again.epoch, now=after)
         assert head is not None
-        if mark is None or mark.sight_rev != head.rev:
-            self._note_sight(local, seen, head, now)
+        if local.sight(head.rev) is None:
+            self._note_sight(local, head, now)
         until = head.lease.expires_hint or "it expires"
         raise LeaseHeld(agent=request.agent, holder=head.lease.holder, epoch=head.epoch, until=until)
 
-    def _note_sight(self, local: Local, seen: Seen, head: Head, now: Instant) -> None:
+    def _note_sight(self, local: Local, head: Head, now: Instant) -> None:
         """Keep what was seen, so that repeated short attempts add up to a ttl (rule 15)."""
         mark = self.store.mark(local.agent)
         if mark is None:
@@ -192,7 +193,8 @@ class Shipper:
         """
         for _ in range(_REPLANS):
             try:
-                local.catch_up(self.bucket, head, etag, self._shipped(local, head))
+                if local.catch_up(self.bucket, head, self._shipped(local, head)):
+                    self._packer(local).file_asides()
                 return head, etag
             except Replaced as gone:
                 again = self._look(local)
@@ -360,8 +362,8 @@ class Shipper:
                 return  # whoever had the lock before took it along
             if look:
                 look = False
-                if not self._settled(local, fence, self._look(local), target, head):
-                    continue
+                self._settled(local, fence, self._look(local), target, head)
+                continue
             new, stamp = self._next(local, mark, reshape(head) if reshape else head, last, state)
             swap = self.bucket.swap(_key(fence.agent), new.encode(), mark.etag)
             if swap.outcome == "done":
@@ -425,7 +427,7 @@ class Shipper:
             raise Forked(agent=fence.agent, trouble=verdict.kind, reason=verdict.reason)
         assert seen.head is not None
         if isinstance(verdict, Lost):
-            local.note_lost(seen.head, seen.etag, fence)
+            local.note_lost(seen.head, fence)
             landed = {
                 True: "it is in the log all the same",
                 False: "it is not in the log",
