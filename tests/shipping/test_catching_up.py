@@ -77,6 +77,8 @@ def test_what_another_process_here_writes_during_a_takeover_is_set_aside(tmp_pat
     with pytest.raises(LeaseLost):
         old.secure(fence, written[0])
     new.shipper.push(taken.fence)
+    with pytest.raises(LeaseLost):  # another record is at its lsn now, and shipped
+        new.secure(taken.fence, written[0])
     assert "too late" not in bucket.objects[f"agents/{AGENT}/head.json"][0].decode()
     assert [each.fields().get("content") for each in new.log(AGENT, branch=1)][-1] == "too late"
     old.close()
