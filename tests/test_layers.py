@@ -42,7 +42,7 @@ SHIPPING_ROWS = [
     {"fetch"},
     {"local"},
     {"packing"},
-    {"upkeep"},
+    {"upkeep", "remote_verify"},
     {"shipper"},
     {"worker"},
     {"backend"},
