@@ -28,7 +28,7 @@ ROWS = [
     {"acting"},
     {"agent"},
     {"access"},
-    {"pruning"},
+    {"pruning", "rewinding"},
     {"opening"},
     {"client"},
     {"aio"},
