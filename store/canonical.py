@@ -49,7 +49,10 @@ _quote = json.encoder.encode_basestring  # the C quoting that the encoder itself
 
 def encode_body(body: dict[str, Any]) -> str:
     """A body's exact text; the order of its fields is the caller's."""
-    return _encode(body)
+    try:  # most hold nothing but texts, for which making an encoder costs more than encoding
+        return "{" + ",".join([f"{_quote(name)}:{_quote(each)}" for name, each in body.items()]) + "}"
+    except TypeError:
+        return _encode(body)
 
 
 def encode_line(*, agent: str, at: str, body: str, epoch: int, key: str, kind: str, lsn: int) -> bytes:

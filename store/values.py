@@ -124,14 +124,20 @@ class Turn:
     at: str = ""
 
     def body(self) -> dict[str, Any]:
-        names = ("role", "content", "name", "output_ref", "message_id", "brief")
-        return compact({name: getattr(self, name) for name in names})
+        return turn_body(vars(self))
 
     @staticmethod
     def read(record: Record, fetch: FetchBlob | None = None) -> Turn:
         take = _Reader(record, record.fields(fetch))
-        names = ("role", "content", "name", "output_ref", "message_id", "brief")
-        return Turn(seq=record.seq, at=take.at, **{name: take.text(name) for name in names})
+        return Turn(seq=record.seq, at=take.at, **{name: take.text(name) for name in _TURN_TEXTS})
+
+
+_TURN_TEXTS = ("role", "content", "name", "output_ref", "message_id", "brief")
+
+
+def turn_body(values: Mapping[str, str]) -> dict[str, str]:
+    """The body of a turn with these values."""
+    return {name: values[name] for name in _TURN_TEXTS if values.get(name)}
 
 
 ROLES = ("system", "user", "assistant", "tool")

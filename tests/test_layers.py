@@ -39,14 +39,15 @@ SHIPPING_ROWS = [
     {"head", "s3_faults"},
     {"s3", "probe"},
     {"segment", "protocol"},
-    {"fetch"},
+    {"fetch", "place"},
     {"local"},
     {"packing"},
     {"upkeep", "remote_verify"},
     {"shipper"},
     {"worker"},
     {"backend"},
-    {"opening"},
+    {"opening", "attaching", "syncing"},
+    {"checking", "repairing"},
 ]
 BACKENDS_USE = {
     "errors", "value", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",

@@ -120,9 +120,9 @@ class ShippingBackend(SqliteBackend):
             self._renew_if_due(fence)
         return records
 
-    def secure(self, fence: Fence, lsn: int) -> None:
+    def secure(self, fence: Fence, record: Record) -> None:
         if self.ship == "barrier":
-            self.shipper.push(fence, want=lsn)
+            self.shipper.push(fence, want=record)
 
     def _check_in_time(self, fence: Fence) -> None:
         """Refuse under a lease that is over by either clock: one of them may stand still or be set (rule 6)."""

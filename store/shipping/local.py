@@ -44,7 +44,8 @@ class Local:
         record = next(self.store.log(self.agent, after=lsn - 1, limit=1), None)
         if record is not None and record.lsn == lsn:
             return record.hash
-        starts = (each for each in self.store.branches(self.agent) if not each.parent and each.start == lsn)
+        root = next((number for number, _, _ in self.store.path(self.agent)), 0)
+        starts = (each for each in self.store.branches(self.agent) if each.number == root and each.start == lsn)
         return next((each.start_hash for each in starts), None)
 
     def lines(self, first: int, last: int) -> list[bytes]:
@@ -72,6 +73,7 @@ class Local:
         """What this store knows of the bucket."""
         with self.store.reading():
             mark = self.store.mark(self.agent)
+            # A mark without a head says only when a contender's revision was first seen.
             return (mark, Head.parse(mark.head, self.agent, self.lines)) if mark and mark.head else None
 
     def sight(self, rev: int) -> Instant | None:
@@ -96,8 +98,14 @@ class Local:
 
     def learn_in(self, ledger: Ledger, head: Head, etag: str, *, sent: Instant | None = None) -> None:
         """The same inside a transaction."""
+        before = self.store.mark(self.agent)
+        mark = Mark(self.agent, head.rev, etag, head.last, head.hash, head.without_tail(), sent or NEVER)
+        if before is not None and before.sight_rev == head.rev:
+            mark = replace(mark, sight_rev=before.sight_rev, sight=before.sight)
         # Of a version that another one sent it is not known when, and an older time would pass for a sight of it.
-        ledger.put_mark(Mark(self.agent, head.rev, etag, head.last, head.hash, head.without_tail(), sent or NEVER))
+        if before is not None and before.rev == head.rev and before.etag == etag and sent is None:
+            mark = replace(mark, sent=before.sent)
+        ledger.put_mark(mark)
 
     def note_sight(self, mark: Mark, rev: int, now: Instant) -> Mark:
         """Keep when a revision of another holder was first seen."""
@@ -149,6 +157,7 @@ class Local:
         for chunk in lines_after(bucket, head, *shipped):
             new = [each for each in chunk if each[0] > last or self.hash_at(each[0]) != each[2]]
             if not new:
+                shipped = (chunk[-1][0], chunk[-1][2])
                 continue
             first = new[0][0]
             if first <= last:

@@ -24,12 +24,14 @@ from store.errors import (
     LeaseLost,
     NotShipped,
     RecallError,
+    RemoteChanged,
     RemoteRefused,
     RemoteUnreachable,
+    TakenAway,
 )
 from store.lease import Fence, Lease, LeaseRequest
 from store.process import provably_dead
-from store.records import LEASE, Draft, compact
+from store.records import LEASE, Draft, Record, compact
 from store.shipping import protocol
 from store.shipping.bucket import Bucket, Object
 from store.shipping.fetch import Replaced, prefix
@@ -94,9 +96,12 @@ class Shipper:
             LeaseHeld: somebody else has it.
             LeaseLost: it was ours (``request.again``), and somebody acted since.
             Forked: the bucket and this store contradict each other.
+            TakenAway: another store took the log out of the bucket.
+            RemoteChanged: the store was detached since this handle was opened.
             RemoteUnreachable, RemoteRefused: the bucket cannot be asked.
         """
         with self._locked(request.agent):
+            self._check_attached()
             local = Local(self.store, request.agent)
             tries = Tries(self, lambda reason: RemoteUnreachable(remote=self.bucket.name, reason=reason))
             while True:
@@ -124,14 +129,17 @@ class Shipper:
                 tries.again(f"taking the lease: {swap.reason}")
 
     def _reason(self, local: Local, seen: Seen, request: LeaseRequest) -> str:
-        """Why the lease may be taken. Raises LeaseHeld or LeaseLost."""
+        """Why the lease may be taken. Raises LeaseHeld, LeaseLost or TakenAway."""
         head, now = seen.head, self.store.clock.now()
+        if head is not None and head.state == "deleted" and request.again is None:
+            raise TakenAway(agent=request.agent, remote=self.bucket.name, holder=head.lease.holder)
         row = self.store.lease(request.agent)
         reason = protocol.takeover_reason(
             head,
             request,
             store=self.store.store_id,
             highest=row.epoch if row else 0,
+            known=local.hash_at,
             since=local.sight(head.rev) if head else None,
             now=now,
             answered=seen.answer.date if seen.answer else None,
@@ -161,8 +169,7 @@ class Shipper:
 
     def _caught_up(self, local: Local, seen: Seen, request: LeaseRequest) -> Head:
         """The head that a takeover goes on from: this log has all of it, and what may be carried is in it."""
-        head = seen.head
-        if head is None:
+        if seen.head is None:
             return self._packer(local).new_log(self.remote.remote_id, request)
         seen = self._read_up(local, seen)
         assert seen.head is not None
@@ -229,6 +236,11 @@ class Shipper:
         previous = cached(before, row, sent) if before is not None else row
 
         def work(ledger: Ledger) -> Lease:
+            self._check_attached()
+            row = self.store.lease(request.agent)
+            if row is not None and local.last()[0] > head.last:
+                # Written here under the old epoch while the bucket was asked: too late to be carried.
+                row = ledger.set_aside(row, head.last, head.hash, f"not shipped when epoch {head.epoch} began", sent)
             branch, origin = self._ground(ledger, local, head, row, sent)
             lease = Lease(
                 agent=request.agent,
@@ -280,7 +292,7 @@ class Shipper:
         self,
         fence: Fence,
         *,
-        want: int | None = None,
+        want: Record | None = None,
         renew: bool = False,
         look: bool = False,
         reshape: Callable[[Head], Head] | None = None,
@@ -288,13 +300,14 @@ class Shipper:
         """Bring the log into the bucket, up to at least ``want``; return when the bucket is known to have it.
 
         Args:
-            want: an lsn; the last one of the log unless given.
+            want: a record; the last one of the log unless given.
             renew: send a version even if there is nothing new, so that the lease starts anew.
             look: read the head first, so that a foreign one is found even where the store ignores conditions.
             reshape: makes a head that says the same with other objects, for what keeps the bucket tidy.
 
         Raises:
-            LeaseLost: another acts for the agent. Whether the records landed all the same is said.
+            LeaseLost: another acts for the agent, or ``want`` was set aside here. Whether the records landed all
+                the same is said.
             NotShipped: not known before the deadline; the records stay, and are sent again.
             RemoteRefused: the bucket does not take them (permission, configuration).
             Forked: the bucket contradicts what it said before.
@@ -336,7 +349,7 @@ class Shipper:
         self,
         local: Local,
         fence: Fence,
-        want: int | None,
+        want: Record | None,
         *,
         renew: bool,
         look: bool = False,
@@ -359,7 +372,11 @@ class Shipper:
             if reshape is not None and head.state != "live":
                 return  # given back meanwhile, and a version of ours would take it again
             last, _ = local.last()
-            target = last if want is None else want
+            target = last if want is None else want.lsn
+            if want is not None and local.hash_at(want.lsn) != want.hash:
+                # By its hash: an acquisition here, even one that was not granted, may have set it aside meanwhile.
+                now, hint = "not known to the bucket", f"stop acting; its record {want.lsn} was set aside"
+                raise LeaseLost(agent=fence.agent, epoch=fence.epoch, now=now, landed=False, hint=hint)
             if not renew and mark.lsn >= target:
                 return  # whoever had the lock before took it along
             if look:
@@ -483,19 +500,21 @@ class Shipper:
         """An agent's head as it is now. Raises Forked where it contradicts what this store has seen."""
         return self._look(Local(self.store, agent))
 
-    def pull(self, agent: str) -> None:
-        """Bring this store's copy of a log up to what the bucket has, without a lease."""
+    def pull(self, agent: str) -> Head | None:
+        """Bring this store's copy of a log up to what the bucket has, without a lease; the head, if there is one."""
         with self._locked(agent):
             local = Local(self.store, agent)
             seen = self._look(local)
             if seen.head is None:
-                return
+                return None
             row = self.store.lease(agent)
             if row is not None and row.fence == seen.head.fence and row.state == "held":
-                return  # it is this store that writes it
+                return seen.head  # it is this store that writes it
             seen = self._read_up(local, seen)
             assert seen.head is not None
-            local.learn(seen.head, seen.etag)
+            if local.hash_at(seen.head.last) == seen.head.hash:
+                local.learn(seen.head, seen.etag)
+            return seen.head
 
     def _look(self, local: Local, tries: Tries | None = None) -> Seen:
         """The head as it is now. Raises Forked where it contradicts what this store has seen."""
@@ -518,6 +537,13 @@ class Shipper:
         return Seen(head, answer.etag if answer else "", answer)
 
     # -- parts ----------------------------------------------------------------------------------------
+
+    def _check_attached(self) -> None:
+        """Raise RemoteChanged unless it is still this bucket that decides."""
+        now = self.store.remote()
+        if now is None or (now.state, now.generation) != (self.remote.state, self.remote.generation):
+            reason = "it was attached to a bucket anew, or detached from it, since it was opened"
+            raise RemoteChanged(path=self.store.directory, reason=reason)
 
     def _locked(self, agent: str):  # type: ignore[no-untyped-def]
         return agent_lock(self.store.directory, agent, self._patience)

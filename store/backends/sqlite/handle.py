@@ -138,15 +138,16 @@ class Handle(Inspector):
         """
         if self.read_only:
             raise StoreReadOnly(path=self.directory, reason="it was opened for reading")
+        call = frame()
         with translated(self.directory):
             self._opened()
             lock = self._lock
             assert lock is not None
-            lock.acquire(frame())
+            lock.acquire(call)
             try:
                 with self._mutex:
                     connection = self._opened()
-                    self._begin(connection, frame())
+                    self._begin(connection, call)
                     try:
                         connection.execute("BEGIN IMMEDIATE")
                         result = work(connection)

@@ -94,6 +94,17 @@ class Ledger:
         self.put_lease(lease)
         self._backend.rebuild(self._connection, lease.agent, lease.branch)
 
+    def start_over(self, lease: Lease, lineage: str, base: int, base_hash: bytes, reason: str, at: Instant) -> None:
+        """Leave all of an agent's log on its branch, and put the agent on an empty one of another lineage.
+
+        Args:
+            base, base_hash: where the log that is to come starts.
+        """
+        number = self.new_branch(lease.agent, lineage, parent=0, start=base, start_hash=base_hash, reason=reason, at=at)
+        self.put_lease(replace(lease, branch=number, lineage=lineage, state="released", imported=False))
+        self.drop_mark(lease.agent)
+        self._backend.rebuild(self._connection, lease.agent, number)
+
     def extend(self, agent: str, branch: int, lines: Iterable[tuple[int, bytes, bytes]]) -> None:
         """Add lines of the bucket to a branch, each with its lsn and its hash; the caller has checked them."""
         for lsn, line, link in lines:
