@@ -14,9 +14,9 @@ from recall_cli.render import Column
 from recall_cli.session import writing
 from recall_cli.values import duration
 from store.backends.sqlite import SqliteBackend
-from store.errors import Corrupt, InvalidInput, NotFound, RecallError
+from store.errors import Corrupt, InvalidInput, NotAttached, NotFound, RecallError
 from store.shipping.backend import ShippingBackend
-from store.shipping.remote_verify import agents_in
+from store.shipping.place import agents_in
 from store.shipping.upkeep import Collected, collect
 from store.text import check_agent
 
@@ -71,8 +71,7 @@ def collect_(
 
 def _shipping(store: SqliteBackend) -> ShippingBackend:
     if not isinstance(store, ShippingBackend):
-        hint = "attach it with: recall remote attach s3://BUCKET/PREFIX"
-        raise NotFound(what="bucket", name=f"of {store.directory}", hint=hint)
+        raise NotAttached(path=store.directory)
     return store
 
 

@@ -129,10 +129,10 @@ def _line(row: Any) -> str:
     if row["type"] == "agent":
         state = "ok" if not row["problems"] else f"{row['problems']:,} problem(s)"
         state += f", begins above lsn {row['base']} (pruned)" if row["base"] else ""
-        state += f", {row['records']:,} records, head {row['agent']}:{row['lsn']}:{row['hash']}"
         if "objects" in row:
-            state += f", {row['objects']:,} objects in the bucket, {row['unreferenced']:,} that nothing needs"
-            state += f", the same here up to lsn {row['compared']}" if row["compared"] else ", not in this store"
+            state += f", {row['objects']:,} objects in the bucket and {row['unreferenced']:,} that nothing needs"
+            state += f", the same here up to lsn {row['compared']}" if row["compared"] else ""
+        state += f", {row['records']:,} records, head {row['agent']}:{row['lsn']}:{row['hash']}"
         return f"{row['agent']}: {state}"
     place = [row["agent"] or "recall.db"]
     place += [f"branch {row['branch']}"] if row["branch"] > 1 else []

@@ -23,6 +23,7 @@ from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix
 from store.shipping.head import Head, Segment, chained
 from store.shipping.local import Local
+from store.shipping.place import agents_in
 from store.shipping.segment import read_page, read_segment
 from store.value import value
 from store.verify import Problem
@@ -67,18 +68,6 @@ def verify_remote(
     """
     for agent in agents or agents_in(bucket):
         yield from _Check(store, bucket, agent).run()
-
-
-def agents_in(bucket: Bucket) -> Iterator[str]:
-    """The agents that have objects in a bucket, by id; one listing for each."""
-    after = ""
-    while True:
-        found = next(iter(bucket.list("agents/", after)), None)
-        if found is None:
-            return
-        agent = found.key.split("/")[1]
-        yield agent
-        after = prefix(agent) + "\U0010ffff"
 
 
 class _Check:
