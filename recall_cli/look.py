@@ -31,6 +31,14 @@ AnyAgent = Annotated[
 ]
 
 
+def say_pruned(out: Out, view: View) -> None:
+    """Say that a listing begins where the log does, if something was pruned before it."""
+    said = view.pruned()
+    if said:
+        by = f" by {neutral_line(str(said['by']))}" if said.get("by") else ""
+        out.message(f"what was written up to lsn {said['lsn']} was pruned{by}, {in_seconds(said['at'])}")
+
+
 def check_limit(limit: int | None) -> int | None:
     """A ``--limit``, or InvalidInput."""
     return None if limit is None else check_count("--limit", limit, least=1, most=MOST_ROWS)
