@@ -127,6 +127,7 @@ class ShippingBackend(SqliteBackend):
     def secure(self, fence: Fence, record: Record) -> None:
         if self.ship == "barrier":
             self.shipper.push(fence, want=record)
+            self._check_in_time(fence)  # the answer may have taken longer than the lease lasts
 
     def _check_in_time(self, fence: Fence) -> None:
         """Refuse under a lease that is over by either clock: one of them may stand still or be set (rule 6)."""
