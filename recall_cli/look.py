@@ -246,7 +246,9 @@ def break_of(backend: Backend, agent: str, epoch: int) -> str:
 
 def _lifecycle(body: Mapping[str, str]) -> str:
     by = f" by {body['by']}" if "by" in body else ""
-    return f"{body.get('event', '')}{by}: {body.get('reason', '')}"
+    reason = f": {body['reason']}" if body.get("reason") else ""
+    upto = f" up to lsn {body['lsn']}" if "lsn" in body else ""
+    return f"{body.get('event', '')}{upto}{by}{reason}"
 
 
 def _any(body: Mapping[str, str]) -> str:
