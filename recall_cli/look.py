@@ -31,6 +31,14 @@ AnyAgent = Annotated[
 ]
 
 
+def say_pruned(out: Out, view: View) -> None:
+    """Say that a listing begins where the log does, if something was pruned before it."""
+    said = view.pruned()
+    if said:
+        by = f" by {neutral_line(str(said['by']))}" if said.get("by") else ""
+        out.message(f"what was written up to lsn {said['lsn']} was pruned{by}, {in_seconds(said['at'])}")
+
+
 def check_limit(limit: int | None) -> int | None:
     """A ``--limit``, or InvalidInput."""
     return None if limit is None else check_count("--limit", limit, least=1, most=MOST_ROWS)
@@ -238,7 +246,9 @@ def break_of(backend: Backend, agent: str, epoch: int) -> str:
 
 def _lifecycle(body: Mapping[str, str]) -> str:
     by = f" by {body['by']}" if "by" in body else ""
-    return f"{body.get('event', '')}{by}: {body.get('reason', '')}"
+    reason = f": {body['reason']}" if body.get("reason") else ""
+    upto = f" up to lsn {body['lsn']}" if "lsn" in body else ""
+    return f"{body.get('event', '')}{upto}{by}{reason}"
 
 
 def _any(body: Mapping[str, str]) -> str:

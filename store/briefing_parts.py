@@ -26,6 +26,7 @@ class BriefingParts:
         outputs: newest first.
         turns: the newest ones of the agent, oldest first.
         pending_total, pointers_total, outputs_total, turns_total: how many there are in all.
+        turns_pruned: how many there were before the oldest that is still there.
         now: aware; ages are told against it.
         viewer: the incarnation that reads; actions that it has started are running, not interrupted.
         still_running: ``pid N`` by the seq of an action whose command outlived its runner.
@@ -48,6 +49,7 @@ class BriefingParts:
     viewer: str = ""
     still_running: Mapping[int, str] = field(default_factory=dict)
     at: int | None = None
+    turns_pruned: int = 0
 
 
 def check_budget(value: object) -> int:

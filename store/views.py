@@ -18,6 +18,7 @@ from store.records import (
     LIFECYCLE,
     OUTPUT,
     POINTER,
+    PRUNED,
     STEP,
     TOOL,
     TURN,
@@ -206,6 +207,8 @@ class View:
             turns = list(self._turns_within(budget))
             newest = backend.tail(agent, TURN, limit=1, at=self.at)
             newest_action = backend.tail(agent, ACTION, limit=1, at=self.at)
+            first = next(self.newest_of(TURN), None) if newest and self.pruned() else None
+            turns_pruned = first.seq - 1 if first else 0
         return BriefingParts(
             agent=agent,
             working_state=state,
@@ -216,7 +219,8 @@ class View:
             outputs=tuple(outputs),
             outputs_total=outputs_total,
             turns=tuple(reversed(turns)),
-            turns_total=newest[0].seq if newest else 0,
+            turns_total=newest[0].seq - turns_pruned if newest else 0,
+            turns_pruned=turns_pruned,
             now=to_datetime(backend.clock.now().wall_us),
             viewer=viewer,
             still_running={each.seq: alive for each in pending if (alive := still_running(backend.directory, each))},
@@ -240,6 +244,13 @@ class View:
         found = [record] if record else []
         body = next(self.each(found, lambda each, fetch: {**each.fields(fetch), "at": each.at}), {})
         return body if body.get("event") == "archived" else {}
+
+    def pruned(self) -> Mapping[str, Any]:
+        """The last ``lsn`` that is gone, and ``by``, ``reason``, ``at`` of the prune; empty for a whole log."""
+        record = self.backend.newest(self.agent, LIFECYCLE, name=PRUNED)
+        found = [record] if record else []
+        body = next(self.each(found, lambda each, fetch: {**each.fields(fetch), "at": each.at}), {})
+        return body if isinstance(body.get("lsn"), int) else {}
 
     # -- every key ------------------------------------------------------------------------
 

@@ -15,9 +15,10 @@ from typing import Any
 from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.clock import Instant
-from store.errors import LeaseExpired, LeaseHeld, RecallError
+from store.errors import InvalidInput, LeaseExpired, LeaseHeld, RecallError
 from store.lease import Fence, Lease, LeaseRequest, check_fence
 from store.records import ACTION, Draft, Expect, Record
+from store.running import may_be_acting
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
 from store.shipping.packing import Limits
@@ -164,8 +165,13 @@ class ShippingBackend(SqliteBackend):
     # -- a prune ---------------------------------------------------------------------------------
 
     def check_prunable(self, agent: str) -> None:
-        head = self.shipper.look(agent).head
-        if head is not None and head.state == "live" and head.lease.dir != self.store_id:
+        if self.ship == "off":
+            reason = "off ships nothing, and a prune has to ship before it deletes"
+            raise InvalidInput(field="RECALL_SHIP", reason=reason, hint="prune with RECALL_SHIP=barrier")
+        head, lease = self.shipper.look(agent).head, self.lease(agent)
+        if head is None or head.state != "live" or head.lease.dir == self.store_id:
+            return
+        if lease is not None and may_be_acting(lease, self.clock.now()):  # else the lease is taken, if it is free
             until = head.lease.expires_hint or "it expires"
             raise LeaseHeld(agent=agent, holder=head.lease.holder, epoch=head.epoch, until=until)
 

@@ -493,8 +493,10 @@ class Shipper:
             known = local.known()
             if known is None or known[1].base >= base:
                 return
+            if known[1].last <= base:
+                break
             self.push(fence, reshape=Upkeep(local, self.bucket, self._limits).rebasing(known[1], base))
-        what, reason = f"a log that begins above lsn {base}", "it was changed all the time"
+        what, reason = f"a log that begins above lsn {base}", "it does not go beyond that, or changes all the time"
         raise NotShipped(agent=fence.agent, what=what, remote=self.bucket.name, reason=reason)
 
     # -- looking ------------------------------------------------------------------------------------
