@@ -352,7 +352,9 @@ class Attaching(Bringing):
             set_all_aside(local, seen.head, f"the bucket's log was taken in its place: {reason}")
             outcome = "adopted"
         before, _ = local.last()
-        head, etag = self._followed(local, seen.head, seen.etag)
+        seen = self._read_up(local, seen)
+        assert seen.head is not None
+        head, etag = seen.head, seen.etag
         last, _ = local.last()
         if last > before and outcome == "continued":
             outcome = "fetched"

@@ -86,9 +86,13 @@ class Ledger:
             lease.agent, lease.lineage, parent=parent, start=keep, start_hash=hash, reason=reason, at=at
         )
         on_it = replace(lease, branch=number)
-        self.put_lease(on_it)
-        self._backend.rebuild(self._connection, lease.agent, number)
+        self.go_to(on_it)
         return on_it
+
+    def go_to(self, lease: Lease) -> None:
+        """Write a lease row that is on another branch, and the projection of what is there."""
+        self.put_lease(lease)
+        self._backend.rebuild(self._connection, lease.agent, lease.branch)
 
     def start_over(self, lease: Lease, lineage: str, base: int, base_hash: bytes, reason: str, at: Instant) -> None:
         """Leave all of an agent's log on its branch, and put the agent on an empty one of another lineage.
@@ -107,7 +111,7 @@ class Ledger:
             fields, _ = body_of(line)
             assert fields is not None
             kind, key = fields["kind"], fields["key"]
-            seq, name = _numbered_or_named(kind, key.partition(":")[2])
+            seq, name = numbered_or_named(kind, key.partition(":")[2])
             values = (agent, branch, lsn, fields["epoch"], key, kind, seq, name, line.decode(), fields["at"], link)
             self._connection.execute(sql.RECORD_INSERT, values)
             head = (agent, kind, seq, name, branch, lsn, is_open(kind, line))
@@ -119,6 +123,6 @@ class Ledger:
             self._connection.execute(sql.BLOB_INSERT, (agent, name, data))
 
 
-def _numbered_or_named(kind: str, tag: str) -> tuple[int, str]:
+def numbered_or_named(kind: str, tag: str) -> tuple[int, str]:
     """The seq or the name that a key ends with; of a kind from a newer version, digits are taken for a seq."""
     return (0, tag) if kind in NAMED or not tag.isascii() or not tag.isdigit() or len(tag) > 18 else (int(tag), "")

@@ -18,6 +18,14 @@ LEASE_RENEW = "UPDATE leases SET renewed_boot = ?, renewed_boot_ms = ?, renewed_
 LEASE_RELEASE = "UPDATE leases SET state = 'released' WHERE agent = ?"
 LEASE_BRANCH = "UPDATE leases SET branch = ? WHERE agent = ?"
 
+# What an append needs to know, in one look; nothing where the fence is not the lease's present one.
+FENCED = (
+    "SELECT l.branch, l.ttl_ms, l.renewed_boot, l.renewed_boot_ms, l.renewed_wall_us, r.lsn, r.hash, "
+    "(SELECT max(h.seq) FROM heads h WHERE h.agent = l.agent AND h.kind = ?) "
+    "FROM leases l LEFT JOIN records r ON r.agent = l.agent AND r.branch = l.branch "
+    "WHERE l.agent = ? AND l.lineage = ? AND l.epoch = ? AND l.incarnation = ? AND l.state = 'held' "
+    "ORDER BY r.lsn DESC LIMIT 1"
+)
 LAST = "SELECT lsn, hash FROM records WHERE agent = ? AND branch = ? ORDER BY lsn DESC LIMIT 1"
 START = "SELECT start, start_hash FROM branches WHERE agent = ? AND branch = ?"
 NEWEST_SEQ = "SELECT seq FROM heads WHERE agent = ? AND kind = ? ORDER BY seq DESC LIMIT 1"
@@ -65,17 +73,17 @@ IN_FORCE_COUNT = "SELECT count(*) FROM heads INDEXED BY heads_open WHERE open > 
 
 # The index records_key serves these; its condition has to stand in them as it is in
 # the schema. {path} is the branches that make up the log.
-_CHANGING = "'action', 'pointer', 'output', 'step', 'tool', 'run', 'lifecycle'"
+_CHANGING = "r.kind NOT IN ('turn', 'working_state')"
 HISTORY = (
     f"SELECT {RECORD} FROM records r WHERE r.agent = ? AND r.kind = ? AND r.seq = ? AND r.name = ? "
-    f"AND r.kind IN ({_CHANGING}) AND r.lsn <= ? AND ({{path}}) ORDER BY r.lsn DESC LIMIT ?"
+    f"AND {_CHANGING} AND r.lsn <= ? AND ({{path}}) ORDER BY r.lsn DESC LIMIT ?"
 )
 # The newest record of each key at an earlier moment, a page of keys at a time: found in
 # the index alone, since a bare column beside a max() is that of its row
 # (sqlite.org/lang_select.html, "Bare columns").
 AT = (
     f"SELECT {RECORD} FROM (SELECT r.branch, max(r.lsn) AS lsn FROM records r INDEXED BY records_key "
-    f"WHERE r.agent = ? AND r.kind = ? AND r.kind IN ({_CHANGING}) AND (r.seq, r.name) {{beyond}} (?, ?) "
+    f"WHERE r.agent = ? AND r.kind = ? AND {_CHANGING} AND (r.seq, r.name) {{beyond}} (?, ?) "
     "AND r.lsn <= ? AND ({path}) GROUP BY r.seq, r.name ORDER BY r.seq {order}, r.name {order} LIMIT ?) k "
     "JOIN records r ON r.agent = ? AND r.branch = k.branch AND r.lsn = k.lsn ORDER BY r.seq {order}, r.name {order}"
 )
