@@ -173,16 +173,16 @@ _recall_at() {
             valued='--agent -a --dir --backend' ;;
         'recall actions begin')
             words=''
-            options='--agent -a --tool --class --args --step --run --retry-failed --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --tool --class --args --step --run --dir --backend' ;;
+            options='--agent -a --tool --class --args --step --run --retry-failed --timeout --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --tool --class --args --step --run --timeout --dir --backend' ;;
         'recall actions end')
             words=''
             options='--agent -a --result --error --resolution --dir --backend --json --jsonl --no-color -h --help'
             valued='--agent -a --result --error --resolution --dir --backend' ;;
         'recall actions resolve')
             words=''
-            options='--agent -a --reason --by --result --error --with --timeout --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --result --error --with --timeout --class --tool --older-than --status --text --dir --backend' ;;
+            options='--agent -a --reason --by --result --error --with --timeout --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --wait --take --dir --backend --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --result --error --with --timeout --class --tool --older-than --status --text --wait --dir --backend' ;;
         'recall actions amend')
             words=''
             options='--agent -a --note --dir --backend --json --jsonl --no-color -h --help'

@@ -13,21 +13,32 @@ from store.clock import Instant
 from store.records import ACTION, Record
 from store.running import still_running
 from store.values import Action, plain
-from store.views import View
+from store.views import MayRun, View
 
 STYLES = {"done": "green", "failed": "red", "unknown": "yellow", "started": "cyan", "abandoned": "dim"}
 _WIDE = 140  # columns of a terminal that has room for a key of 32 digits
 _AROUND = 3  # records of the log shown before and after
 
 
-def as_row(agent: str, action: Action, directory: str) -> dict[str, Any]:
+def as_row(view: View, action: Action) -> dict[str, Any]:
     """An action for programs. Its owner's incarnation, half of a fencing token, stays out."""
-    running = still_running(directory, action)
-    return {"agent": agent, **plain(action, without=("incarnation",)), "still_running": running or None}
+    running = still_running(view.backend.directory, action)
+    waits = view.may_run(action)
+    return {
+        "agent": view.agent,
+        **plain(action, without=("incarnation",)),
+        "still_running": running or None,
+        "may_run_until": waits.until if waits else None,
+        "may_run_on": waits.holder if waits else None,
+    }
 
 
 def status_of(row: dict[str, Any]) -> str:
-    return f"{row['status']} (still running as {row['still_running']})" if row["still_running"] else row["status"]
+    if row["still_running"]:
+        return f"{row['status']} (still running as {row['still_running']})"
+    if row["may_run_until"]:
+        return f"{row['status']} ({MayRun(row['may_run_until'], row['may_run_on'])})"
+    return str(row["status"])
 
 
 def columns(terminal: bool) -> list[Column]:
@@ -64,7 +75,7 @@ def details(view: View, seq: int) -> dict[str, Any]:
     )
     records = view.backend.history(view.agent, ACTION, seq=seq)
     return {
-        **as_row(view.agent, whole, view.backend.directory),
+        **as_row(view, whole),
         "versions": [_version(record, view) for record in records],
         "around": [log_row(record) for record in _around(view, records)],
     }

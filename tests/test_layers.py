@@ -38,7 +38,7 @@ SHIPPING_ROWS = [
     {"head", "s3_faults"},
     {"s3", "probe"},
     {"segment", "protocol"},
-    {"fetch"},
+    {"fetch", "inbox"},
     {"local"},
     {"packing"},
     {"shipper"},

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
 from recall_cli.actions_shown import as_row, columns, details, for_people, shown
+from recall_cli.beginning import begun
 from recall_cli.exits import READS, WRITES, Exit
 from recall_cli.look import AnyAgent, Limit, check_limit
 from recall_cli.options import AgentOption, Choice, Globals, Noun
@@ -21,6 +24,7 @@ from store.actions import ActionEnd
 from store.agent import Agent
 from store.canonical import BLOB_LIMIT
 from store.errors import InvalidInput
+from store.lease import MOST_TTL_MS
 from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES
 from store.text import check_agent, check_count, check_text, json_value
 from store.values import Action, plain
@@ -98,7 +102,7 @@ def list_actions(
             nonlocal count
             for view, action in islice(found, most):
                 count += 1
-                row = as_row(view.agent, action, backend.directory)
+                row = as_row(view, action)
                 yield row if here.out.structured else row | for_people(row, now)
 
         here.out.table(columns(here.out.terminal), rows(), empty="no actions")
@@ -147,6 +151,10 @@ def begin(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Attempt an external step again that has failed.")
     ] = False,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", help="The most time that the call takes; you see to it."),
+    ] = None,
 ) -> None:
     """Record the intent to call a tool, before calling it.
 
@@ -159,18 +167,26 @@ def begin(
     value = None if args is None else _args(here, args)
     json_value("--args", value)
 
-    def work(it: Agent) -> Action:
-        return it.begin_action(tool, class_, value, step=step, run=run, retry_failed=retry_failed)
+    max_ms = 0 if timeout is None else min(math.ceil(duration("--timeout", timeout) * 1000), MOST_TTL_MS)
+
+    def work(it: Agent) -> tuple[Action, str]:
+        begin = partial(
+            it.begin_action, tool, class_, value, step=step, run=run, retry_failed=retry_failed, max_ms=max_ms
+        )
+        action = begun(it, tool, begin)
+        return action, it.fence_of(action) if action.open else ""
 
     if step:
         mark_run(run or "")
-    action = write(here, agent, work, needs_lease="an action is begun in a session that stays until it has ended")
+    why = "an action is begun in a session that stays until it has ended"
+    action, fence = write(here, agent, work, needs_lease=why)
     if action.status == "done":
         text, then = f"step {action.step} was done at {action.ended_at}: do not call {tool}", ""
     else:
         text = f"action {action.seq} of {agent} is started: call {tool} now"
         then = f"recall actions end {action.seq} done --result TEXT"
-    here.out.change(plain(action), text, then, data=f"{action.seq}\t{action.key}\t{action.status}")
+    value = {**plain(action), "fence": fence}
+    here.out.change(value, text, then, data=f"{action.seq}\t{action.key}\t{action.status}")
 
 
 _PLAIN = "arguments that start with { or [ must be JSON; as plain text, put a word before them"
@@ -257,6 +273,13 @@ def resolve(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be settled, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before settling several.")] = False,
+    wait: Annotated[
+        str | None,
+        typer.Option("--wait", metavar="DURATION", help="Wait until a holder elsewhere has carried it out."),
+    ] = None,
+    take: Annotated[
+        bool, typer.Option("--take", help="Take the lease, if it is free, instead of queueing for a holder elsewhere.")
+    ] = False,
 ) -> None:
     """Settle interrupted actions by hand, with a reason.
 
@@ -274,6 +297,10 @@ def resolve(
     not, so it is abandoned; else it cannot tell, and the action stays open. A
     command that is still running is not asked about. Exit 8 if any stays
     open, else 6 if any was refused.
+
+    In a store that ships, an agent that another machine acts for, or acted
+    for last, is settled by its holder or the next one: the outcome is queued in
+    the bucket, exit 7, until --wait sees it carried out.
     """
     from recall_cli import resolving
 
@@ -286,6 +313,7 @@ def resolve(
     resolving.check_with(with_, outcome, result, error, timeout)
     settling = bool(outcome) or with_ is not None
     resolving.check_choice(agent, seqs, wanted, all_pending=all_pending, settling=settling)
+    away = resolving.Away(take=take, wait=duration("--wait", wait) if wait else 0.0)
     who = check_text("--by", operator() if by is None else by, limit=checks.NAME_LIMIT * 2, empty=False)
     if not settling:
         if dry_run or not here.out.interactive or here.out.structured:
@@ -296,10 +324,12 @@ def resolve(
             )
         from recall_cli.walk import walk
 
+        resolving.fetch(here, agent)
         walk(here, agent, seqs, wanted, by=who)
         return
     if not seqs and not all_pending:
         raise InvalidInput(field="SEQ", reason="is missing", hint="give the actions' numbers, or --all-pending")
+    resolving.fetch(here, agent)
     if with_ is not None:
         from recall_cli import resolving_with
 
@@ -317,13 +347,14 @@ def resolve(
             force=force,
             dry_run=dry_run,
             yes=yes,
+            away=away,
         )
         return
     if reason is None:
         raise InvalidInput(field="--reason", reason="is needed: how the outcome is known")
     ending = _ending(here, outcome, result, error, reason, "--reason")
     check_text("--reason", ending.resolution, limit=checks.REASON_LIMIT, empty=False)
-    resolving.resolve(here, agent, seqs, wanted, ending, by=who, force=force, dry_run=dry_run, yes=yes)
+    resolving.resolve(here, agent, seqs, wanted, ending, by=who, force=force, dry_run=dry_run, yes=yes, away=away)
 
 
 def _ending(
@@ -376,7 +407,7 @@ def retry(
     """
     here = Globals.of(ctx)
     if os.environ.get("RECALL_LEASE"):
-        action = write(here, agent, lambda it: it.retry_action(seq))
+        action = write(here, agent, lambda it: begun(it, f"the attempt after {seq}", partial(it.retry_action, seq)))
         text = f"action {action.seq} of {agent} is started, a new attempt of {seq}: call {action.tool} now"
         then = f"recall actions end {action.seq} done --result TEXT"
         here.out.change(plain(action), text, then, data=f"{action.seq}\t{action.key}\t{action.status}")

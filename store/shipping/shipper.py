@@ -81,7 +81,7 @@ class Shipper:
     ) -> None:
         self.store, self.bucket, self.remote = store, bucket, remote
         self.ship: Ship = ship
-        self._patience, self._interval, self._pause = patience, interval, pause
+        self.patience, self._interval, self._pause = patience, interval, pause
         self._limits = limits
 
     # -- the lease --------------------------------------------------------------------------
@@ -214,6 +214,9 @@ class Shipper:
         """The bucket has granted the lease: the row, the lease record and the mark, in one transaction."""
         row = self.store.lease(request.agent)
         previous = cached(before, row, sent) if before is not None else row
+        elsewhere = before is not None and (
+            before.lease.dir != self.store.store_id or before.lease.process.host != request.process.host
+        )
 
         def work(ledger: Ledger) -> Lease:
             branch, origin = self._ground(ledger, local, head, row, sent)
@@ -235,7 +238,7 @@ class Shipper:
                 "reason": reason,
                 "holder": lease.holder,
                 "incarnation": lease.incarnation,
-                **compact({"by": request.by, "why": request.why}),
+                **compact({"by": request.by, "why": request.why, "elsewhere": elsewhere}),
                 **origin,
             }
             ledger.put_lease(lease)
@@ -243,7 +246,8 @@ class Shipper:
             ledger.append(lease, [Draft(LEASE, body, seq=lease.epoch)], sent)
             return lease
 
-        return Acquired(self.store.shipping(work), reason, previous)  # type: ignore[arg-type]
+        lease = self.store.shipping(work)
+        return Acquired(lease, reason, previous, elsewhere, before.lease.ship if before else "")  # type: ignore[arg-type]
 
     def _ground(
         self, ledger: Ledger, local: Local, head: Head, row: Lease | None, now: Instant
@@ -444,17 +448,21 @@ class Shipper:
 
     # -- looking ------------------------------------------------------------------------------------
 
-    def pull(self, agent: str) -> None:
-        """Bring this store's copy of a log up to what the bucket has, without a lease."""
+    def pull(self, agent: str) -> Head | None:
+        """Bring this store's copy of a log up to what the bucket has, without a lease; the head, if there is one."""
         with self._locked(agent):
             local = Local(self.store, agent)
             seen = self._look(local)
             if seen.head is None:
-                return
+                return None
             row = self.store.lease(agent)
             if row is not None and row.fence == seen.head.fence and row.state == "held":
-                return  # it is this store that writes it
+                return seen.head  # it is this store that writes it
+            before = len(self.store.branches(agent))
             local.catch_up(self.bucket, seen.head, seen.etag, self._shipped(local, seen.head))
+            if len(self.store.branches(agent)) > before:
+                self._packer(local).file_asides()
+            return seen.head
 
     def _look(self, local: Local, tries: Tries | None = None) -> Seen:
         """The head as it is now. Raises Forked where it contradicts what this store has seen."""
@@ -479,7 +487,7 @@ class Shipper:
     # -- parts ----------------------------------------------------------------------------------------
 
     def _locked(self, agent: str):  # type: ignore[no-untyped-def]
-        return agent_lock(self.store.directory, agent, self._patience)
+        return agent_lock(self.store.directory, agent, self.patience)
 
     def _packer(self, local: Local) -> Packer:
         return Packer(local, self.bucket, self._limits)
@@ -503,7 +511,7 @@ class Tries:
     def again(self, reason: str) -> None:
         """Wait a little before the next attempt, or raise when there was patience enough."""
         s = self._shipper
-        if protocol.elapsed_ms(self._since, s.store.clock.now()) >= s._patience * 1000:
+        if protocol.elapsed_ms(self._since, s.store.clock.now()) >= s.patience * 1000:
             raise self._error(reason)
         jitter = 0.5 + int(s.store.random.hex(4), 16) / 0x10000
         s._pause(self._pause * jitter)
