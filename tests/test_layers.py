@@ -41,7 +41,7 @@ SHIPPING_ROWS = [
     {"fetch", "inbox"},
     {"local"},
     {"packing"},
-    {"shipper"},
+    {"shipper", "evidence"},
     {"worker"},
     {"backend"},
     {"opening"},

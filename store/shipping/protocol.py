@@ -343,6 +343,7 @@ def never_executed(
     return (
         action.get("status") == "started"
         and action.get("ship") == "barrier"
+        and action.get("class") != "pure"  # it starts without the barrier (``store.actions.needs_barrier``)
         and head.epoch > epoch
         and head.lineage == lineage
         and lsn > head.base

@@ -9,7 +9,8 @@ back because an answer did not come.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -101,7 +102,8 @@ class Shipper:
             while True:
                 seen = self._look(local)
                 reason = self._reason(local, seen, request)
-                head = self._caught_up(local, seen, request)
+                with self._filing(local):
+                    head = self._caught_up(local, seen, request)
                 stamp = self._stamp()
                 row = self.store.lease(request.agent)
                 new = protocol.taken(
@@ -188,7 +190,6 @@ class Shipper:
             else ("another copy of this directory wrote under the same epoch")
         )
         local.set_aside(head.last, head.hash, f"not shipped when {ended}")
-        self._packer(local).file_asides()
         return head
 
     def _shipped(self, local: Local, head: Head) -> tuple[int, bytes]:
@@ -458,10 +459,8 @@ class Shipper:
             row = self.store.lease(agent)
             if row is not None and row.fence == seen.head.fence and row.state == "held":
                 return seen.head  # it is this store that writes it
-            before = len(self.store.branches(agent))
-            local.catch_up(self.bucket, seen.head, seen.etag, self._shipped(local, seen.head))
-            if len(self.store.branches(agent)) > before:
-                self._packer(local).file_asides()
+            with self._filing(local):
+                local.catch_up(self.bucket, seen.head, seen.etag, self._shipped(local, seen.head))
             return seen.head
 
     def _look(self, local: Local, tries: Tries | None = None) -> Seen:
@@ -488,6 +487,14 @@ class Shipper:
 
     def _locked(self, agent: str):  # type: ignore[no-untyped-def]
         return agent_lock(self.store.directory, agent, self.patience)
+
+    @contextmanager
+    def _filing(self, local: Local) -> Iterator[None]:
+        """Put into the bucket what the block sets aside."""
+        before = len(self.store.branches(local.agent))
+        yield
+        if len(self.store.branches(local.agent)) > before:
+            self._packer(local).file_asides()
 
     def _packer(self, local: Local) -> Packer:
         return Packer(local, self.bucket, self._limits)
