@@ -15,7 +15,7 @@ from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.clock import Instant
 from store.errors import LeaseExpired, Unavailable
-from store.lease import Fence, Lease, LeaseRequest
+from store.lease import Fence, Lease, LeaseRequest, check_fence
 from store.records import ACTION, Draft, Expect, Record
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
@@ -78,17 +78,16 @@ class ShippingBackend(SqliteBackend):
         return acquired
 
     def renew(self, fence: Fence) -> Lease:
-        lease = self.lease(fence.agent)
-        if lease is not None and lease.is_of(fence) and lease.ttl_ms == 0:
-            return lease  # given back for as long as nothing is written
+        row, now = self.lease(fence.agent), self.clock.now()
+        if row is not None and row.is_of(fence) and row.ttl_ms == 0:
+            return row  # given back for as long as nothing is written
+        lease = check_fence(row, fence, now)
         if self._is_idle(fence):
             self.shipper.release(fence, park=True)
-        elif lease is None or protocol.elapsed_ms(lease.renewed, self.clock.now()) * 4 >= lease.ttl_ms:
+        elif protocol.elapsed_ms(lease.renewed, now) * 4 >= lease.ttl_ms:
             # Else another process of the session was just here.
             self.shipper.push(fence, renew=True, look=True)
-        lease = self.lease(fence.agent)
-        assert lease is not None
-        return lease
+        return self.lease(fence.agent) or lease
 
     def _is_idle(self, fence: Fence) -> bool:
         """Whether nothing was written for long, and no call is under way that a successor would have to settle."""

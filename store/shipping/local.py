@@ -74,6 +74,14 @@ class Local:
             mark = self.store.mark(self.agent)
             return (mark, Head.parse(mark.head, self.agent, self.lines)) if mark and mark.head else None
 
+    def sight(self, rev: int) -> Instant | None:
+        """Since when this store knows that the head has this revision."""
+        mark = self.store.mark(self.agent)
+        if mark is None:
+            return None
+        known = ((mark.rev, mark.sent), (mark.sight_rev, mark.sight))
+        return next((at for each, at in known if each == rev and at != NEVER), None)
+
     # -- writing -----------------------------------------------------------------------------
 
     def learn(self, head: Head, etag: str, *, lease: Lease | None = None, sent: Instant | None = None) -> None:
@@ -88,11 +96,8 @@ class Local:
 
     def learn_in(self, ledger: Ledger, head: Head, etag: str, *, sent: Instant | None = None) -> None:
         """The same inside a transaction."""
-        before = self.store.mark(self.agent)
-        mark = Mark(self.agent, head.rev, etag, head.last, head.hash, head.without_tail(), sent or NEVER)
-        if sent is None and before is not None:
-            mark = replace(mark, sent=before.sent)
-        ledger.put_mark(mark)
+        # Of a version that another one sent it is not known when, and an older time would pass for a sight of it.
+        ledger.put_mark(Mark(self.agent, head.rev, etag, head.last, head.hash, head.without_tail(), sent or NEVER))
 
     def note_sight(self, mark: Mark, rev: int, now: Instant) -> Mark:
         """Keep when a revision of another holder was first seen."""
@@ -106,7 +111,7 @@ class Local:
         if mark is not None:
             self.store.shipping(lambda ledger: ledger.put_mark(replace(mark, trouble=kind)))
 
-    def note_lost(self, head: Head, etag: str, fence: Fence) -> None:
+    def note_lost(self, head: Head, fence: Fence) -> None:
         """The lease is another's: its row says so from now on, so that nothing enters the log under ours."""
         lease = self.store.lease(self.agent)
         if lease is None or not lease.is_of(fence):
@@ -124,17 +129,21 @@ class Local:
         now = self.store.clock.now()
         self.store.shipping(lambda ledger: ledger.set_aside(lease, keep, link, reason, now))
 
-    def catch_up(self, bucket: Bucket, head: Head, etag: str, shipped: tuple[int, bytes]) -> None:
+    def catch_up(self, bucket: Bucket, head: Head, shipped: tuple[int, bytes]) -> bool:
         """Take in what the bucket has above ``shipped``; what contradicts it here is set aside.
 
         It needs no lease: the head says what the log is.
+
+        Returns:
+            whether anything was set aside.
 
         Raises:
             Forked, BadHead, Replaced.
         """
         last, _ = self.last()
+        aside = False
         if self.hash_at(head.last) == head.hash and last >= head.last:
-            return
+            return aside
         for chunk in lines_after(bucket, head, *shipped):
             new = [each for each in chunk if each[0] > last or self.hash_at(each[0]) != each[2]]
             if not new:
@@ -143,8 +152,10 @@ class Local:
             if first <= last:
                 link = next((each[2] for each in chunk if each[0] == first - 1), shipped[1])
                 self.set_aside(first - 1, link, f"the bucket's log went on otherwise from lsn {first}")
+                aside = True
             self._take_in(bucket, head, new)
             last, shipped = new[-1][0], (new[-1][0], new[-1][2])
+        return aside
 
     def _take_in(self, bucket: Bucket, head: Head, lines: Sequence[Line]) -> None:
         blobs: dict[str, bytes] = {}

@@ -15,7 +15,7 @@ from store.shipping.protocol import as_mode
 
 
 class OnDemand:
-    """A remote's bucket, opened when something is asked of it: most short commands ask nothing, and the SDK is heavy."""
+    """A remote's bucket, opened when something is asked of it: most short commands ask nothing of it."""
 
     def __init__(self, remote: Remote) -> None:
         self._remote = remote

@@ -119,20 +119,13 @@ def regression(head: Head | None, seen: Head) -> Trouble | None:
 # -- who may have the lease (rules 5, 6 and 14) -----------------------------------------------
 
 
-@value
-class Sight:
-    """When this store first saw a contender's present revision."""
-
-    rev: int
-    at: Instant
-
-
 def takeover_reason(
     head: Head | None,
     request: LeaseRequest,
     *,
     store: str,
-    sight: Sight | None,
+    highest: int,
+    since: Instant | None,
     now: Instant,
     answered: float | None = None,
     modified: float | None = None,
@@ -142,7 +135,8 @@ def takeover_reason(
 
     Args:
         store: the contender's store.
-        sight: when it first saw this revision of the head.
+        highest: the highest epoch that it knows.
+        since: when the contender's store first knew of this revision of the head, or None.
         answered, modified: the answer's Date and Last-Modified, in seconds; one clock, the bucket's.
         dead: whether a process is provably dead.
     """
@@ -152,8 +146,8 @@ def takeover_reason(
         return "first"
     if head.state != "live":
         return "released"
-    if (head.lease.inc, head.lease.dir) == (request.incarnation, store):
-        return "again"  # it was granted, and the answer or the row here was lost
+    if (head.lease.inc, head.lease.dir) == (request.incarnation, store) and head.epoch > highest:
+        return "again"  # it was granted, and the answer, or the row here, was lost
     if request.breaking:
         return "broken"
     # The fast path is for the very directory: a copy of it elsewhere knows nothing of this process.
@@ -161,7 +155,7 @@ def takeover_reason(
         return "dead"
     if answered is not None and modified is not None and (answered - modified) * 1000 > head.lease.ttl_ms + SKEW_MS:
         return "expired"
-    if sight is not None and sight.rev == head.rev and elapsed_ms(sight.at, now, at_least=True) > head.lease.ttl_ms:
+    if since is not None and elapsed_ms(since, now, at_least=True) >= head.lease.ttl_ms:
         return "expired"
     return None
 

@@ -9,8 +9,7 @@ back because an answer did not come.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -38,7 +37,7 @@ from store.shipping.head import Head, moved_into
 from store.shipping.local import Local, cached, first_link
 from store.shipping.locking import agent_lock
 from store.shipping.packing import Limits, Packer
-from store.shipping.protocol import Durable, Lost, Ship, Sight, Stamp, Trouble
+from store.shipping.protocol import Durable, Lost, Ship, Stamp, Trouble
 from store.value import value
 
 if TYPE_CHECKING:
@@ -102,8 +101,7 @@ class Shipper:
             while True:
                 seen = self._look(local)
                 reason = self._reason(local, seen, request)
-                with self._filing(local):
-                    head = self._caught_up(local, seen, request)
+                head = self._caught_up(local, seen, request)
                 stamp = self._stamp()
                 row = self.store.lease(request.agent)
                 new = protocol.taken(
@@ -127,12 +125,13 @@ class Shipper:
     def _reason(self, local: Local, seen: Seen, request: LeaseRequest) -> str:
         """Why the lease may be taken. Raises LeaseHeld or LeaseLost."""
         head, now = seen.head, self.store.clock.now()
-        mark = self.store.mark(request.agent)
+        row = self.store.lease(request.agent)
         reason = protocol.takeover_reason(
             head,
             request,
             store=self.store.store_id,
-            sight=Sight(mark.sight_rev, mark.sight) if mark else None,
+            highest=row.epoch if row else 0,
+            since=local.sight(head.rev) if head else None,
             now=now,
             answered=seen.answer.date if seen.answer else None,
             modified=seen.answer.modified if seen.answer else None,
@@ -144,15 +143,15 @@ class Shipper:
         if request.again is not None:
             after = f"{head.epoch}, of {head.lease.holder}" if head else "none"
             if head is not None:
-                local.note_lost(head, seen.etag, request.again)
+                local.note_lost(head, request.again)
             raise LeaseLost(agent=request.agent, epoch=request.again.epoch, now=after)
         assert head is not None
-        if mark is None or mark.sight_rev != head.rev:
-            self._note_sight(local, seen, head, now)
+        if local.sight(head.rev) is None:
+            self._note_sight(local, head, now)
         until = head.lease.expires_hint or "it expires"
         raise LeaseHeld(agent=request.agent, holder=head.lease.holder, epoch=head.epoch, until=until)
 
-    def _note_sight(self, local: Local, seen: Seen, head: Head, now: Instant) -> None:
+    def _note_sight(self, local: Local, head: Head, now: Instant) -> None:
         """Keep what was seen, so that repeated short attempts add up to a ttl (rule 15)."""
         mark = self.store.mark(local.agent)
         if mark is None:
@@ -167,7 +166,8 @@ class Shipper:
         shipped = self._shipped(local, head)
         for _ in range(_REPLANS):
             try:
-                local.catch_up(self.bucket, head, seen.etag, shipped)
+                if local.catch_up(self.bucket, head, shipped):
+                    self._packer(local).file_asides()
                 break
             except Replaced as gone:
                 again = self._look(local)
@@ -190,6 +190,7 @@ class Shipper:
             else ("another copy of this directory wrote under the same epoch")
         )
         local.set_aside(head.last, head.hash, f"not shipped when {ended}")
+        self._packer(local).file_asides()
         return head
 
     def _shipped(self, local: Local, head: Head) -> tuple[int, bytes]:
@@ -354,8 +355,8 @@ class Shipper:
                 return  # whoever had the lock before took it along
             if look:
                 look = False
-                if not self._settled(local, fence, self._look(local), target, head):
-                    continue
+                self._settled(local, fence, self._look(local), target, head)
+                continue
             new, stamp = self._next(local, mark, reshape(head) if reshape else head, last, state)
             swap = self.bucket.swap(_key(fence.agent), new.encode(), mark.etag)
             if swap.outcome == "done":
@@ -376,7 +377,7 @@ class Shipper:
         if row is None or not row.is_of(fence):
             now = f"{row.epoch}, of {row.holder}" if row else "none"
             raise LeaseLost(agent=fence.agent, epoch=fence.epoch, now=now)
-        if known is None or known[1].fence != fence:
+        if known is None or known[1].fence != fence or known[1].lease.dir != self.store.store_id:
             raise LeaseLost(agent=fence.agent, epoch=fence.epoch, now="not known to the bucket")
         self._refuse_trouble(known[0])
 
@@ -419,7 +420,7 @@ class Shipper:
             raise Forked(agent=fence.agent, trouble=verdict.kind, reason=verdict.reason)
         assert seen.head is not None
         if isinstance(verdict, Lost):
-            local.note_lost(seen.head, seen.etag, fence)
+            local.note_lost(seen.head, fence)
             landed = {
                 True: "it is in the log all the same",
                 False: "it is not in the log",
@@ -459,8 +460,9 @@ class Shipper:
             row = self.store.lease(agent)
             if row is not None and row.fence == seen.head.fence and row.state == "held":
                 return seen.head  # it is this store that writes it
-            with self._filing(local):
-                local.catch_up(self.bucket, seen.head, seen.etag, self._shipped(local, seen.head))
+            if local.catch_up(self.bucket, seen.head, self._shipped(local, seen.head)):
+                self._packer(local).file_asides()
+            local.learn(seen.head, seen.etag)
             return seen.head
 
     def _look(self, local: Local, tries: Tries | None = None) -> Seen:
@@ -487,14 +489,6 @@ class Shipper:
 
     def _locked(self, agent: str):  # type: ignore[no-untyped-def]
         return agent_lock(self.store.directory, agent, self.patience)
-
-    @contextmanager
-    def _filing(self, local: Local) -> Iterator[None]:
-        """Put into the bucket what the block sets aside."""
-        before = len(self.store.branches(local.agent))
-        yield
-        if len(self.store.branches(local.agent)) > before:
-            self._packer(local).file_asides()
 
     def _packer(self, local: Local) -> Packer:
         return Packer(local, self.bucket, self._limits)

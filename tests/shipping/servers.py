@@ -76,6 +76,13 @@ class Server:
         )
 
 
+def shared_server(name: str, factory: pytest.TempPathFactory) -> Server:
+    """The server ``name`` of this test session, whichever of its workers asks."""
+    base = factory.getbasetemp()
+    # The base directory of a worker is inside that of the session.
+    return server_named(name, base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base)
+
+
 _started: dict[str, tuple[Server, int]] = {}
 
 
