@@ -165,11 +165,11 @@ _recall_at() {
             valued='--dir --backend' ;;
         'recall actions list')
             words=''
-            options='--all-agents --pending --stuck --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any -a --agent --dir --backend --json --jsonl --no-color -h --help'
+            options='--all-agents --pending --stuck --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any --set-aside --remote -a --agent --dir --backend --json --jsonl --no-color -h --help'
             valued='--status --class --tool --step --older-than --newer-than --text --limit -a --agent --dir --backend' ;;
         'recall actions show')
             words=''
-            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
+            options='--agent -a --remote --dir --backend --json --jsonl --no-color -h --help'
             valued='--agent -a --dir --backend' ;;
         'recall actions begin')
             words=''
@@ -261,7 +261,7 @@ _recall_at() {
             valued='--dir --backend' ;;
         'recall aside list')
             words=''
-            options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
+            options='--remote -a --agent --dir --backend --json --jsonl --no-color -h --help'
             valued='-a --agent --dir --backend' ;;
         'recall aside show')
             words=''

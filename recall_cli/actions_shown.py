@@ -7,6 +7,7 @@ from dataclasses import replace
 from shutil import get_terminal_size
 from typing import Any
 
+from recall_cli.evidence import collected, line, of_action
 from recall_cli.look import age_of, labelled, log_row
 from recall_cli.render import Column
 from store.clock import Instant
@@ -59,14 +60,17 @@ def columns(terminal: bool) -> list[Column]:
     return shown
 
 
+ASIDE_COLUMNS = [Column("verdict", keep=True), Column("set_aside", keep=True), Column("store")]
+
+
 def for_people(row: dict[str, Any], now: Instant) -> dict[str, Any]:
     """What a row of ``as_row`` shows differently to a person."""
     args = f"(in output {row['args_ref']})" if row["args_ref"] else row["args"]
     return {"status": status_of(row), "age": age_of(row["started_at"], now), "args": args}
 
 
-def details(view: View, seq: int) -> dict[str, Any]:
-    """All that the store knows of an action. Raises NotFound."""
+def details(view: View, seq: int, *, remote: bool = False) -> dict[str, Any]:
+    """All that the store, and with ``remote`` the bucket, knows of an action. Raises NotFound."""
     action = view.action(seq)
     whole = replace(
         action,
@@ -78,6 +82,7 @@ def details(view: View, seq: int) -> dict[str, Any]:
         **as_row(view, whole),
         "versions": [_version(record, view) for record in records],
         "around": [log_row(record) for record in _around(view, records)],
+        "evidence": of_action(collected(view.backend, view.agent, remote=remote), action),
     }
 
 
@@ -124,6 +129,9 @@ def shown(found: dict[str, Any], now: Instant) -> Iterator[str]:
         said = ", ".join(str(version[name]) for name in ("status", "resolution", "error") if version.get(name))
         by = f" by {version['by']}" if version.get("by") else ""
         yield f"  lsn {version['lsn']}  {version['at']}  epoch {version['epoch']}  {' '.join(said.split())}{by}"
+    if found["evidence"]:
+        yield "set aside:"
+        yield from (f"  {line(each)}" for each in found["evidence"])
     yield "log:"
     for row in found["around"]:
         mark = ">" if row["lsn"] in own else " "

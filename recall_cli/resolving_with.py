@@ -8,6 +8,7 @@ from dataclasses import replace
 import typer
 
 from recall_cli.asking import DEFAULT_TIMEOUT, ask
+from recall_cli.evidence import outcomes
 from recall_cli.exits import Exit
 from recall_cli.options import Globals
 from recall_cli.pending import Filter
@@ -122,7 +123,8 @@ def _settle(
                 raise problem
             forced = perhaps_running(view, action) is not None
             args = view.output(action.args_ref).content if action.args_ref else action.args
-        end = ask(command, agent, action, args=args, timeout=timeout)
+            told = outcomes(backend, agent, action, here.out.warn)
+        end = ask(command, agent, action, args=args, timeout=timeout, evidence=told)
         if end is None:
             raise CannotTell(seq=seq, tool=quoted(action.tool), agent=agent)
         end = replace(end, resolution=reason or end.resolution)

@@ -265,9 +265,14 @@ def _resolve(agent: Agent, call: Call, last: Action) -> None:
 def _found(agent: Agent, call: Call, last: Action) -> bool:
     """Whether the step's resolver, if it has one, could tell; then that is recorded."""
     from recall_cli.asking import ask
+    from recall_cli.evidence import outcomes
 
     args = agent.view.output(last.args_ref).content if last.args_ref else last.args
-    found = ask(call.resolver, agent.id, last, args=args, timeout=call.resolver_timeout) if call.resolver else None
+    if not call.resolver:
+        return False
+    # A bucket that cannot be asked is said soon: no command starts without it.
+    told = outcomes(agent.view.backend, agent.id, last, lambda problem: None)
+    found = ask(call.resolver, agent.id, last, args=args, timeout=call.resolver_timeout, evidence=told)
     if found is None:
         return False
     if last.open:

@@ -6,6 +6,8 @@ many; whatever was settled meanwhile is said to be so.
 
 from __future__ import annotations
 
+from recall_cli.evidence import line as evidence_line
+from recall_cli.evidence import outcomes
 from recall_cli.look import age_of, lease_state, summary
 from recall_cli.options import Globals
 from recall_cli.pending import Filter, args_of, pending
@@ -142,6 +144,8 @@ def _show(out: Out, view: View, action: Action, place: str) -> None:
     out.message(f"  by: {_starter(view, action, now)}")
     if action.resolution:
         out.message(f"  so far: {action.resolution}")
+    for each in outcomes(view.backend, view.agent, action, out.warn):
+        out.message(f"  set aside: {evidence_line(each)}")
     out.message("  the log around it:")
     for record in _around(view, action):
         mark = ">" if record.kind == ACTION and record.seq == action.seq else " "

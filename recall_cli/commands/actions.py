@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from recall_cli.actions_shown import as_row, columns, details, for_people, shown
+from recall_cli.actions_shown import ASIDE_COLUMNS, as_row, columns, details, for_people, shown
 from recall_cli.beginning import begun
 from recall_cli.exits import READS, WRITES, Exit
-from recall_cli.look import AnyAgent, Limit, check_limit
-from recall_cli.options import AgentOption, Choice, Globals, Noun
+from recall_cli.look import AnyAgent, Limit, check_limit, counted, every_lease
+from recall_cli.options import AgentOption, Choice, Globals, Noun, Remote
 from recall_cli.pending import MOST_SEQ, Filter, every, pending
 from recall_cli.session import mark_run, operate, operator, reading, require, viewing, write
 from recall_cli.values import duration, json_document
@@ -65,6 +65,10 @@ def list_actions(
     fail_if_any: Annotated[
         bool, typer.Option("--fail-if-any", help="Exit with 8 if there is one: an alert for scripts.")
     ] = False,
+    set_aside: Annotated[
+        bool, typer.Option("--set-aside", help="Those that were set aside, and whether they can have run.")
+    ] = False,
+    remote: Remote = False,
 ) -> None:
     """List actions, of one agent or of all.
 
@@ -73,6 +77,11 @@ def list_actions(
     for any more; a person, a resolver or the next resume must see to them, and
     --stuck --fail-if-any is the alert for that. In a pipe each action is a
     line with tabs and no heading, and AGE is the exact time of its start.
+
+    With --set-aside: those of records that an agent's log no longer goes
+    through. VERDICT is "never executed" where that is proven: the call waited
+    for the bucket, which never had it and never will; else "may have run".
+    With --remote also those that other machines have left in the bucket.
     """
     here = Globals.of(ctx)
     wanted = Filter(
@@ -89,13 +98,25 @@ def list_actions(
     agent = "" if all_agents else agent
     if agent:
         check_agent(agent)
+    if remote and not set_aside:
+        raise InvalidInput(field="--remote", reason="is for --set-aside: other actions are listed from the log here")
     count = 0
 
     with reading(here) as backend:
-        if agent:
+        if agent and not remote:
             require(backend, agent)
         now = backend.clock.now()
         only_open = only_pending or only_stuck or status in OPEN_STATUSES
+        if set_aside:
+            from recall_cli.aside_actions import listed
+
+            names = [agent] if agent else [each.agent for each in every_lease(backend)]
+            shown = islice(listed(backend, names, wanted, remote=remote, only_open=only_open), most)
+            aside_rows = counted(each if here.out.structured else each | for_people(each, now) for each in shown)
+            here.out.table([*columns(here.out.terminal), *ASIDE_COLUMNS], aside_rows, empty="no actions were set aside")
+            if fail_if_any and aside_rows.count:
+                raise typer.Exit(Exit.UNSETTLED)
+            return
         found = (pending if only_open else every)(backend, agent, wanted)
 
         def rows() -> Iterator[dict[str, Any]]:
@@ -106,6 +127,10 @@ def list_actions(
                 yield row if here.out.structured else row | for_people(row, now)
 
         here.out.table(columns(here.out.terminal), rows(), empty="no actions")
+        if branched := [each for each in backend.agents_branched() if agent in ("", each)]:
+            from recall_cli.aside_actions import tell
+
+            tell(here, backend, branched)
     if fail_if_any and count:
         raise typer.Exit(Exit.UNSETTLED)
 
@@ -115,12 +140,17 @@ def show(
     ctx: typer.Context,
     agent: AgentOption,
     seq: Annotated[int, typer.Argument(metavar="SEQ", help="The action's number.")],
+    remote: Remote = False,
 ) -> None:
-    """Show one action whole: arguments, result, every change, and what the log says around it."""
+    """Show one action whole: arguments, result, every change, and what the log says around it.
+
+    Also what records that were set aside say of it: a machine that was taken
+    over may know how the call ended. With --remote all machines on the bucket.
+    """
     here = Globals.of(ctx)
     check_count("SEQ", seq, least=1, most=2**62)
     with viewing(here, agent) as view:
-        found = details(view, seq)
+        found = details(view, seq, remote=remote)
         now = view.backend.clock.now()
     here.out.document(found, lambda: shown(found, now))
 

@@ -31,6 +31,7 @@ from store.values import Action
 if TYPE_CHECKING:
     from store.backends.sqlite import SqliteBackend
 
+_UNREADABLE = (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError)
 NEVER_EXECUTED, MAY_HAVE_RUN = "never executed", "may have run"
 
 
@@ -63,15 +64,30 @@ class Rejected:
     """A queued resolution that could not be carried out.
 
     Attributes:
-        ulid: its id.
+        name: of its object, below the agent's prefix.
+        by: the id of the store whose holder read it.
         resolution: the object as it was.
     """
 
     agent: str
-    ulid: str
+    name: str
+    by: str
     at: str
     reason: str
     resolution: str
+
+
+@value
+class Filed:
+    """An object in the bucket with records that a store has set aside; its name and its header say what they are."""
+
+    agent: str
+    name: str
+    store: str
+    first: int
+    last: int
+    at: str
+    reason: str
 
 
 def here(store: SqliteBackend, agent: str) -> list[Evidence]:
@@ -117,8 +133,20 @@ def rejected(bucket: Bucket, agent: str) -> Iterator[Rejected]:
             document = json.loads(found.body.decode()) if found else {}
         except ValueError:
             document = {}
-        texts = (str(document.get(name, "")) for name in ("at", "reason", "resolution"))
-        yield Rejected(agent, each.key.removeprefix(start).removesuffix(".json"), *texts)
+        texts = (str(document.get(name, "")) for name in ("by", "at", "reason", "resolution"))
+        yield Rejected(agent, each.key.removeprefix(prefix(agent)), *texts)
+
+
+def filed(bucket: Bucket, agent: str) -> Iterator[Filed]:
+    """What all stores have set aside of an agent and put into the bucket."""
+    for name, store, _, first, last, body in _objects(bucket, agent):
+        try:
+            with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
+                header = json.loads(file.readline())
+            told = str(header["at"]), str(header["reason"])
+        except _UNREADABLE:
+            told = "", "(it cannot be read)"
+        yield Filed(agent, name, store, first, last, *told)
 
 
 def closes_of(found: Iterable[Evidence], action: Action) -> list[Evidence]:
@@ -213,18 +241,23 @@ def _local(store: SqliteBackend, agent: str) -> list[_Left]:
 
 
 def _remote(bucket: Bucket, agent: str, bad: Callable[[BadRecord], None]) -> list[_Left]:
-    start, found = f"{prefix(agent)}aside/", []
+    return [
+        _Left(name, store, number, first, last, _reader(body, agent, name, bad))
+        for name, store, number, first, last, body in _objects(bucket, agent)
+    ]
+
+
+def _objects(bucket: Bucket, agent: str) -> Iterator[tuple[str, str, int, int, int, bytes]]:
+    """The objects that hold asides (``Packer.file_asides``): name, store, number, first and last lsn, and bytes."""
+    start = f"{prefix(agent)}aside/"
     for each in bucket.list(start):
         parts = each.key.removeprefix(start).removesuffix(".jsonl.gz").rsplit("-", 3)
         if not each.key.endswith(".jsonl.gz") or len(parts) != 4 or not all(map(str.isdecimal, parts[1:])):
             continue
-        number, first, last = map(int, parts[1:])
-        body = bucket.get(each.key)
-        if body is not None:
-            name = each.key.removeprefix(prefix(agent))
-            records = _reader(body.body, agent, name, bad)
-            found.append(_Left(name, parts[0], number, first, last, records))
-    return found
+        found = bucket.get(each.key)
+        if found is not None:
+            number, first, last = map(int, parts[1:])
+            yield each.key.removeprefix(prefix(agent)), parts[0], number, first, last, found.body
 
 
 def _reader(body: bytes, agent: str, name: str, bad: Callable[[BadRecord], None]) -> Callable[[], Iterator[Record]]:
@@ -252,7 +285,7 @@ def _reader(body: bytes, agent: str, name: str, bad: Callable[[BadRecord], None]
                     line,
                     bytes.fromhex(entry["hash"]),
                 )
-        except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError) as problem:
+        except _UNREADABLE as problem:
             bad(BadRecord(agent=agent, key=name, lsn=0, reason=f"the rest of it cannot be read ({problem})"))
 
     return records

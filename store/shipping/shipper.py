@@ -458,7 +458,8 @@ class Shipper:
             if seen.head is None:
                 return None
             row = self.store.lease(agent)
-            if row is not None and row.fence == seen.head.fence and row.state == "held":
+            ours = seen.head.lease.dir == self.store.store_id  # else the row is a copy of another's
+            if ours and row is not None and row.fence == seen.head.fence and row.state == "held":
                 return seen.head  # it is this store that writes it
             if local.catch_up(self.bucket, seen.head, self._shipped(local, seen.head)):
                 self._packer(local).file_asides()

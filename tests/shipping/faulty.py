@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from store.clock import Clock, SystemClock
 from store.errors import RemoteRefused, RemoteUnreachable
 from store.keeper import Keeper
 from store.shipping.backend import ShippingBackend
-from store.shipping.bucket import Listed, Object, Swap
+from store.shipping.bucket import DEFAULT, Bucket, Listed, Location, Object, Swap
 
 DOWN, LOST, REFUSED = "down", "lost", "refused"
 
@@ -107,10 +108,11 @@ class MemoryBucket:
             raise RemoteUnreachable(remote=self.name, reason="no answer")
 
 
-def attach(directory: Path, location: str = "{}", dialect: str = "{}") -> None:
-    """Make a store that ships to a bucket."""
+def attach(directory: Path, location: Location | None = None) -> None:
+    """Make a store that ships to a bucket: to a real one, if its location is given."""
     backend = SqliteBackend(directory)
-    remote = Remote("attached", 1, "remote-1", location, dialect, "2026-11-03T18:54:43Z")
+    where = json.dumps(vars(location)) if location else "{}"
+    remote = Remote("attached", 1, "remote-1", where, DEFAULT.to_json(), "2026-11-03T18:54:43Z")
     backend.shipping(lambda ledger: ledger.put_remote(remote))
     backend.close()
 
@@ -118,8 +120,8 @@ def attach(directory: Path, location: str = "{}", dialect: str = "{}") -> None:
 class Machine:
     """A directory of its own on one bucket; a name of its own for the host, where that matters."""
 
-    def __init__(self, directory: Path, bucket: MemoryBucket, **options: Any) -> None:
-        attach(directory)
+    def __init__(self, directory: Path, bucket: Bucket, location: Location | None = None, **options: Any) -> None:
+        attach(directory, location)
         self.directory = directory
         options.setdefault("patience", 0.0)
         self.backend = ShippingBackend(directory, bucket, **options)
@@ -134,3 +136,27 @@ class Machine:
         agent = self.agent(name, **options)
         agent.take()
         return agent
+
+
+class Breaking:
+    """A real bucket whose conditional writes do not arrive while ``down`` is set."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self.name = bucket.name
+        self.down = False
+
+    def get(self, key: str) -> Object | None:
+        return self._bucket.get(key)
+
+    def swap(self, key: str, body: bytes, etag: str | None) -> Swap:
+        return Swap("unclear", reason="no answer") if self.down else self._bucket.swap(key, body, etag)
+
+    def create(self, key: str, body: bytes) -> bool:
+        return self._bucket.create(key, body)
+
+    def delete(self, key: str) -> None:
+        self._bucket.delete(key)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+        return self._bucket.list(prefix, after)

@@ -210,5 +210,6 @@ def test_a_resolution_that_was_set_aside_is_listed_with_its_reason(tmp_path: Pat
     name = ours.backend.inbox.put(wanted)
     ours.resume().release()
     [one] = evidence.rejected(bucket, "bot")
-    assert one.ulid == name and "no action 7" in one.reason
+    assert one.name == f"aside/inbox-{name}.json" and one.by == ours.backend.store_id
+    assert "no action 7" in one.reason
     assert json.loads(one.resolution)["key"] == "k"

@@ -21,7 +21,6 @@ from store.errors import (
     RemoteRefused,
     Unavailable,
 )
-from store.shipping.bucket import DEFAULT
 from store.values import Action
 from tests.conftest import Ended, Run
 from tests.engine import SetClock
@@ -259,7 +258,7 @@ on_seaweedfs = pytest.mark.parametrize("server", ["seaweedfs"], indirect=True)
 def environment(environment: dict[str, str], tmp_path: Path, server: Server) -> dict[str, str]:
     """A store that ships to a real server, and the credentials for it."""
     directory = tmp_path / "recall-data"
-    attach(directory, json.dumps(vars(server.location())), DEFAULT.to_json())
+    attach(directory, server.location())
     return {**environment, **CREDENTIALS, "RECALL_DIR": str(directory)}
 
 
