@@ -37,7 +37,7 @@ from recall_cli import check_engine
 if TYPE_CHECKING:
     from recall_cli.render import Out
 
-LOOK, ACT, KEEP = "Look", "Act", "Keep"
+LOOK, ACT, SHIP, KEEP = "Look", "Act", "Ship", "Keep"
 
 
 class Entry(NamedTuple):
@@ -65,6 +65,8 @@ COMMANDS: dict[str, Entry] = {
     "run": Entry("run", "Run a command as a step that happens once", ACT),
     "lease": Entry("lease", "Who may act for an agent", ACT),
     "milestone": Entry("milestone", "Mark a durable point of an agent's work", ACT),
+    "remote": Entry("remote", "The bucket that the store ships to, where its agents survive the machine", SHIP),
+    "sync": Entry("sync", "How far the logs are in the bucket, and bringing either side up to the other", SHIP),
     "verify": Entry("verify", "Check that the store still says what was written", KEEP),
     "export": Entry("export", "Write agents' logs, byte for byte, as lines of JSON", KEEP),
     "import": Entry("import_", "Import the agents of an export, all of them or none", KEEP),

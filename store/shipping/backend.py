@@ -14,7 +14,7 @@ from typing import Any
 from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.clock import Instant
-from store.errors import LeaseExpired, Unavailable
+from store.errors import LeaseExpired, LeaseHeld, Unavailable
 from store.lease import Fence, Lease, LeaseRequest, check_fence
 from store.records import ACTION, Draft, Expect, Record
 from store.shipping import protocol
@@ -123,10 +123,10 @@ class ShippingBackend(SqliteBackend):
             self._renew_if_due(fence)
         return records
 
-    def secure(self, fence: Fence, lsn: int) -> None:
+    def secure(self, fence: Fence, record: Record) -> None:
         if self.ship == "barrier":
             try:
-                self.shipper.push(fence, want=lsn)
+                self.shipper.push(fence, want=record)
             except Unavailable:
                 if self._worker is None:  # a short process has been patient once; it ends soon, and says so
                     self.shipper.patience = 0.0
@@ -178,6 +178,17 @@ class ShippingBackend(SqliteBackend):
         lease = self.lease(fence.agent)
         if lease is not None and protocol.elapsed_ms(lease.renewed, self.clock.now()) * 2 >= lease.ttl_ms:
             self.shipper.push(fence, renew=True)
+
+    # -- a prune ---------------------------------------------------------------------------------
+
+    def check_prunable(self, agent: str) -> None:
+        head = self.shipper.look(agent).head
+        if head is not None and head.state == "live" and head.lease.dir != self.store_id:
+            until = head.lease.expires_hint or "it expires"
+            raise LeaseHeld(agent=agent, holder=head.lease.holder, epoch=head.epoch, until=until)
+
+    def rebase(self, fence: Fence, base: int) -> None:
+        self.shipper.rebase(fence, base)
 
     # -- the handle's life ---------------------------------------------------------------------
 
