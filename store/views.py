@@ -260,6 +260,7 @@ class View:
             now=to_datetime(backend.clock.now().wall_us),
             viewer=viewer,
             still_running={each.seq: alive for each in pending if (alive := still_running(backend.directory, each))},
+            may_run={each.seq: (waits.until, waits.holder) for each in pending if (waits := self.may_run(each))},
             fresh=not (state.version or newest or newest_action or pointers_total or outputs_total),
             at=self.at,
         )

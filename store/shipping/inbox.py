@@ -11,6 +11,7 @@ out is set aside as evidence, with the reason.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -34,6 +35,7 @@ from store.views import View
 
 FORMAT = "recall.resolution/1"
 REJECTED = "recall.rejected/1"
+_ULID = re.compile("[0-9A-HJKMNP-TV-Z]{26}")
 _DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: sorted as ASCII, and without I, L, O and U
 
 
@@ -177,27 +179,29 @@ class BucketInbox:
         """
         applied: list[Action] = []
         rejected: list[str] = []
-        cited: dict[str, int] = {}
+        cited: dict[str, int] = {}  # by key, the lsn of the record that cites it
         waiting = 0
         for name, key in self._waiting(agent.id):
             found = self._bucket.get(key)
             if found is None:
                 continue  # another process of this session was faster
             try:
+                if not _ULID.fullmatch(name):
+                    raise BadResolution(reason="its name is no id of a resolution")
                 action, anew = _carry_out(agent, name, Resolution.parse(found.body, agent.id))
-                cited[name] = agent.view.action_record(action.seq)[1].lsn
+                cited[key] = agent.view.action_record(action.seq)[1].lsn
                 applied += [action] if anew else []
             except (ActionNotUnknown, StillRunning, MayStillRun):
                 waiting += 1
             except (BadResolution, NotFound, ActionClosed, BadRecord, InvalidInput) as problem:
-                self._set_aside(agent.id, name, found.body, problem.message)
+                self._set_aside(agent.id, name, key, found.body, problem.message)
                 rejected.append(f"a resolution of agent {agent.id} was set aside: {problem.message}")
         if cited:
             ship()
             reached = self._store.shipped(agent.id)
-            for name, lsn in cited.items():
+            for key, lsn in cited.items():
                 if lsn <= reached:
-                    self._bucket.delete(_key(agent.id, name))
+                    self._bucket.delete(key)
         return TakenIn(tuple(applied), tuple(rejected), waiting)
 
     def _waiting(self, agent: str) -> Iterator[tuple[str, str]]:
@@ -206,7 +210,7 @@ class BucketInbox:
         for each in list(self._bucket.list(start)):
             yield each.key.removeprefix(start).removesuffix(".json"), each.key
 
-    def _set_aside(self, agent: str, name: str, body: bytes, reason: str) -> None:
+    def _set_aside(self, agent: str, name: str, key: str, body: bytes, reason: str) -> None:
         document = {
             "format": REJECTED,
             "reason": reason,
@@ -215,7 +219,7 @@ class BucketInbox:
             "resolution": body.decode("utf-8", "replace"),
         }
         self._bucket.create(_aside(agent, name), json.dumps(document, ensure_ascii=False).encode())
-        self._bucket.delete(_key(agent, name))
+        self._bucket.delete(key)
 
 
 def _carry_out(agent: Holder, name: str, wanted: Resolution) -> tuple[Action, bool]:

@@ -216,3 +216,39 @@ def test_a_successor_is_told_once_that_calls_may_have_run_elsewhere(
     assert said not in there("resume", "three", "--wait", "30s").err
     lazy.backend.close()
     strict.backend.close()
+
+
+def test_a_step_that_may_still_run_elsewhere_is_left_alone_or_asked_about(
+    there: Callable[..., Ended], tmp_path: Path, location: Location
+) -> None:
+    """Run again it names the time and the holder, exit 8; a resolver that can tell is believed at once."""
+    silent = Machine(tmp_path / "silent", S3Bucket.open(location), location)
+    for name in ("one", "two"):
+        agent = silent.resume(name, ttl_ms=1_000, holder="silent-host:7")
+        agent.begin_action("echo", "external", '["echo","sent"]', step="send", max_ms=3_600_000)
+        assert there("resume", name, "--wait", "30s").code == 0
+    run = ("--class", "external", "--step", "send", "--", "echo", "sent")
+    left = there("run", "-a", "one", *run)
+    assert left.code == 8 and left.out == ""
+    assert "may still be running until 20" in left.err and "on silent-host:7" in left.err
+    asked = there("run", "-a", "one", "--resolver", "exit 7", *run)
+    assert (asked.code, asked.out) == (8, "")
+    assert there("run", "-a", "one", "--resolver", "printf was-sent", *run).out == "was-sent"
+    assert there("run", "-a", "two", "--resolver", "exit 1", *run).out == "sent\n"
+    silent.backend.close()
+
+
+def test_a_person_is_told_until_when_a_call_may_run(
+    there: Callable[..., Ended], tmp_path: Path, location: Location
+) -> None:
+    """In the briefing, in the list and at resolve, which takes it with --force."""
+    silent = Machine(tmp_path / "silent", S3Bucket.open(location), location)
+    agent = silent.resume(ttl_ms=1_000, holder="silent-host:7")
+    agent.begin_action("mail", "external", max_ms=3_600_000)
+    resumed = there("resume", "bot", "--wait", "30s")
+    assert "may still be running until 20" in resumed.out and "silent-host:7" in resumed.out
+    assert "started (may still be running until 20" in there("actions", "list", "bot").out
+    refused = there(*SETTLE)
+    assert refused.code == 8 and "--force" in refused.err
+    assert there(*SETTLE, "--force").code == 0
+    silent.backend.close()

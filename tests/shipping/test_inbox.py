@@ -189,6 +189,19 @@ def test_what_cannot_be_carried_out_is_set_aside_with_the_reason(
     assert len(agent.taken_in.rejected) == 1 and "was set aside" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["../../other.json", "note.txt", "0" * 26 + "I.json", "deep/er.json"])
+def test_an_object_that_is_no_resolution_by_its_name_is_set_aside_too(
+    here: Machine, there: Machine, bucket: MemoryBucket, name: str
+) -> None:
+    """Whatever somebody puts there, no record cites it, and it is looked at once."""
+    agent, action = interrupted(here)
+    wanted = Resolution("bot", action.seq, action.key, "done", reason="seen", by="me")
+    bucket.create(f"{INBOX}{name}", wanted.encode())
+    agent._look_around()
+    assert agent.view.action(action.seq).open
+    assert bucket.keys(INBOX) == [] and len(bucket.keys(ASIDE)) == 1
+
+
 def test_one_for_a_call_that_may_be_running_waits(here: Machine, there: Machine, bucket: MemoryBucket) -> None:
     """The holder's own running call is not settled behind its back, unless whoever decided said so with force."""
     agent = here.resume()
