@@ -72,6 +72,10 @@ COMMANDS: dict[str, Entry] = {
     "import": Entry("import_", "Import the agents of an export, all of them or none", KEEP),
     "doctor": Entry("doctor", "Examine the store and the machine under it", KEEP),
     "query": Entry("query", "Answer a SELECT over the store", KEEP),
+    "prune": Entry("prune", "Let an agent's log begin later, and delete what came before", KEEP),
+    "restore": Entry(
+        "prune", "Bring back the working state and the pointers that an agent had at an earlier record", KEEP
+    ),
     "aside": Entry("aside", "What was set aside: records that an agent's log no longer goes through", KEEP),
     "demo": Entry("demo", "Show it: an agent is killed while it sends an email, and one email is sent", KEEP),
     "completions": Entry("completions", "Print the completion script of a shell", KEEP),

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from recall_cli.commands import sync_collect
 from recall_cli.commands.remote import attached
 from recall_cli.exits import WRITES, Exit, exit_of
 from recall_cli.look import AnyAgent, age_of, seconds_since
@@ -54,6 +55,8 @@ _DONE = (
     Column("detail"),
 )
 _RETRY = 1.0  # seconds between attempts while --wait lasts
+
+sync_collect.register(app)
 
 Agents = Annotated[
     list[str] | None,

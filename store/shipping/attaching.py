@@ -393,7 +393,8 @@ class Attaching(Bringing):
             if head.state == "deleted" and head.lease.dir != self.store.store_id:
                 return f"it was taken out of the bucket by {head.lease.holder}"
             tail = local.unshipped(head.last, head.hash)
-            carried = protocol.may_carry(head, self.store.store_id, tail)
+            # Epochs that this store gave out by itself say nothing of who the bucket's are: a copy has its id too.
+            carried = local.known() is not None and protocol.may_carry(head, self.store.store_id, tail)
             if not carried and min(tail.epochs) <= head.epoch:
                 return f"it is at epoch {head.epoch}, without what was written here under epoch {min(tail.epochs)}"
         return ""

@@ -468,14 +468,17 @@ class Shipper:
             local.learn(seen.head, seen.etag)
         return isinstance(verdict, Durable)
 
-    def maintain(self, fence: Fence) -> bool:
+    def maintain(self, fence: Fence, *, crowded: bool = False) -> bool:
         """Keep the head small and the objects few; whether there was anything to do.
 
         What it uploads, it uploads without the lock.
+
+        Args:
+            crowded: only if the head has more references than it should.
         """
         local = Local(self.store, fence.agent)
         known = local.known()
-        if known is None or known[1].fence != fence:
+        if known is None or known[1].fence != fence or (crowded and len(known[1].segs) <= self._limits.refs):
             return False
         reshape = Upkeep(local, self.bucket, self._limits).plan(known[1])
         if reshape is not None:

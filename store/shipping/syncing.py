@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from store.asides import asides
 from store.clock import rfc3339
-from store.errors import NotFound
-from store.lease import DEFAULT_TTL_MS, LeaseRequest
+from store.errors import NotFound, NotShipped, RemoteRefused, RemoteUnreachable
+from store.lease import DEFAULT_TTL_MS, Fence, LeaseRequest
 from store.process import provably_dead, this_process
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
@@ -21,6 +22,8 @@ from store.value import value
 if TYPE_CHECKING:
     from store.backends.sqlite import SqliteBackend
     from store.shipping.backend import ShippingBackend
+
+_MERGES = 100  # of one push
 
 
 @value
@@ -172,7 +175,16 @@ def _under_its_holder(store: ShippingBackend, agent: str) -> bool:
     if known[1].fence != lease.fence or known[1].lease.dir != store.store_id:
         return False
     store.shipper.push(lease.fence)
+    _tidy(store, lease.fence)
     return True
+
+
+def _tidy(store: ShippingBackend, fence: Fence) -> None:
+    """Merge what short processes left in small objects, some of it at a time."""
+    with suppress(RemoteUnreachable, RemoteRefused, NotShipped):  # what matters is shipped
+        for _ in range(_MERGES):
+            if not store.shipper.maintain(fence):
+                return
 
 
 def _under_a_lease_of_its_own(store: ShippingBackend, before: Status) -> Literal["carried", "aside"]:
@@ -180,7 +192,9 @@ def _under_a_lease_of_its_own(store: ShippingBackend, before: Status) -> Literal
     request = LeaseRequest(
         before.agent, store.random.hex(32), f"push:{process.host}:{process.pid}", process, DEFAULT_TTL_MS
     )
-    store.release(store.acquire(request).lease.fence)
+    fence = store.acquire(request).lease.fence
+    _tidy(store, fence)
+    store.release(fence)
     return "aside" if len(asides(store, before.agent)) > before.asides else "carried"
 
 

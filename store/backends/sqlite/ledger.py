@@ -111,7 +111,7 @@ class Ledger:
             fields, _ = body_of(line)
             assert fields is not None
             kind, key = fields["kind"], fields["key"]
-            seq, name = _numbered_or_named(kind, key.partition(":")[2])
+            seq, name = numbered_or_named(kind, key.partition(":")[2])
             values = (agent, branch, lsn, fields["epoch"], key, kind, seq, name, line.decode(), fields["at"], link)
             self._connection.execute(sql.RECORD_INSERT, values)
             head = (agent, kind, seq, name, branch, lsn, is_open(kind, line))
@@ -123,6 +123,6 @@ class Ledger:
             self._connection.execute(sql.BLOB_INSERT, (agent, name, data))
 
 
-def _numbered_or_named(kind: str, tag: str) -> tuple[int, str]:
+def numbered_or_named(kind: str, tag: str) -> tuple[int, str]:
     """The seq or the name that a key ends with; of a kind from a newer version, digits are taken for a seq."""
     return (0, tag) if kind in NAMED or not tag.isascii() or not tag.isdigit() or len(tag) > 18 else (int(tag), "")

@@ -1,0 +1,87 @@
+"""Directories on one bucket in memory: attached, written to and looked at by the engine itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from store.access import once
+from store.backends.sqlite import SqliteBackend
+from store.lease import LeaseRequest
+from store.process import this_process
+from store.records import TURN
+from store.shipping.attaching import Attached, Report, attach, detach
+from store.shipping.bucket import DEFAULT, Location
+from store.shipping.head import Head
+from store.shipping.opening import open_shipping
+from tests.keeping import problems
+from tests.shipping.memory import Memory
+
+BOT = "bot"
+
+
+def key(agent: str = BOT) -> str:
+    """Of an agent's head."""
+    return f"agents/{agent}/head.json"
+
+
+class World:
+    """Machines by name, each a directory, and the one bucket."""
+
+    def __init__(self, base: Path, bucket: Memory | None = None) -> None:
+        self.base, self.bucket = base, bucket or Memory()
+        self.location = Location.parse("s3://memory/place")
+
+    def directory(self, name: str) -> Path:
+        return self.base / name
+
+    def plain(self, name: str) -> SqliteBackend:
+        """The machine's store without its bucket."""
+        return SqliteBackend(self.directory(name))
+
+    def opened(self, name: str, **options: Any) -> SqliteBackend:
+        """The machine's store, as a command opens it."""
+        store = self.plain(name)
+        remote = store.remote()
+        if remote is None or remote.state != "attached":
+            return store
+        store.close()
+        return open_shipping(
+            self.directory(name),
+            remote,
+            bucket=self.bucket,
+            background=False,
+            **{"ship": "barrier", "patience": 1.0, **options},
+        )
+
+    def attach(self, name: str, **options: Any) -> Attached:
+        with self.plain(name) as store:
+            return attach(store, self.location, connected=(self.bucket, DEFAULT), **options)
+
+    def detach(self, name: str, how: str, **options: Any) -> list[Report]:
+        with self.plain(name) as store:
+            return detach(store, self.bucket, how, **options)  # type: ignore[arg-type]
+
+    def write(self, name: str, text: str, agent: str = BOT, **options: Any) -> None:
+        """Record a turn under a lease taken for it, as ``recall turns add`` does."""
+        with self.opened(name, **options) as store:
+            once(store, agent, lambda it: it.record_turn("user", text))
+
+    def texts(self, name: str, agent: str = BOT) -> list[str]:
+        """The turns that a machine has, oldest first."""
+        with self.plain(name) as store:
+            return [json.loads(each.body)["content"] for each in reversed(store.tail(agent, TURN, limit=100))]
+
+    def head(self, agent: str = BOT) -> Head:
+        """The bucket's."""
+        return Head.parse(self.bucket.objects[key(agent)][0], agent)
+
+    def sound(self, *names: str) -> bool:
+        """Whether verify finds nothing wrong with these machines' stores."""
+        return [found for name in names for found in problems(self.directory(name))] == []
+
+
+def request(agent: str = BOT) -> LeaseRequest:
+    """What this process asks for a lease with."""
+    return LeaseRequest(agent, "f" * 32, "tester", this_process(), 60_000)
