@@ -179,24 +179,24 @@ _recall_at() {
             valued='--dir --backend --ship' ;;
         'recall actions list')
             words=''
-            options='--all-agents --pending --stuck --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            options='--all-agents --pending --stuck --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any --set-aside --remote -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--status --class --tool --step --older-than --newer-than --text --limit -a --agent --dir --backend --ship' ;;
         'recall actions show')
             words=''
-            options='--agent -a --dir --backend --ship --json --jsonl --no-color -h --help'
+            options='--agent -a --remote --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--agent -a --dir --backend --ship' ;;
         'recall actions begin')
             words=''
-            options='--agent -a --tool --class --args --step --run --retry-failed --dir --backend --ship --json --jsonl --no-color -h --help'
-            valued='--agent -a --tool --class --args --step --run --dir --backend --ship' ;;
+            options='--agent -a --tool --class --args --step --run --retry-failed --timeout --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --tool --class --args --step --run --timeout --dir --backend --ship' ;;
         'recall actions end')
             words=''
             options='--agent -a --result --error --resolution --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--agent -a --result --error --resolution --dir --backend --ship' ;;
         'recall actions resolve')
             words=''
-            options='--agent -a --reason --by --result --error --with --timeout --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --dir --backend --ship --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --result --error --with --timeout --class --tool --older-than --status --text --dir --backend --ship' ;;
+            options='--agent -a --reason --by --result --error --with --timeout --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --wait --take --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --result --error --with --timeout --class --tool --older-than --status --text --wait --dir --backend --ship' ;;
         'recall actions amend')
             words=''
             options='--agent -a --note --dir --backend --ship --json --jsonl --no-color -h --help'
@@ -331,7 +331,7 @@ _recall_at() {
             valued='--dir --backend --ship' ;;
         'recall aside list')
             words=''
-            options='-a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            options='--remote -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='-a --agent --dir --backend --ship' ;;
         'recall aside show')
             words=''

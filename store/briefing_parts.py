@@ -30,6 +30,7 @@ class BriefingParts:
         now: aware; ages are told against it.
         viewer: the incarnation that reads; actions that it has started are running, not interrupted.
         still_running: ``pid N`` by the seq of an action whose command outlived its runner.
+        may_run: by the seq of a call that may still run on a machine that cannot be asked, until when and where.
         fresh: the log has nothing but lease records.
         at: the lsn of an earlier moment that the parts are of, or None for the present.
     """
@@ -48,6 +49,7 @@ class BriefingParts:
     fresh: bool
     viewer: str = ""
     still_running: Mapping[int, str] = field(default_factory=dict)
+    may_run: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     at: int | None = None
     turns_pruned: int = 0
 

@@ -87,6 +87,10 @@ def _advice(parts: BriefingParts, action: Action) -> tuple[str, str, str]:
     if running:
         state = f"still running as pid {word(running.removeprefix('pid '), 32)}"
         return state, "Its command is still running. Wait for it; do not run it again.", "do not run it again"
+    if action.seq in parts.may_run:
+        until, holder = parts.may_run[action.seq]
+        state = f"may still be running until {word(until, 32)} on {word(holder, 64)}"
+        return state, "Do not run it again. After that time it is settled as unknown.", "do not run it again"
     if action.status == "started" and parts.viewer and action.incarnation == parts.viewer:
         advice = "You started it and it is running. Let it finish; do not start it again."
         return "running", advice, "yours, let it finish"

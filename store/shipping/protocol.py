@@ -345,6 +345,7 @@ def never_executed(
         action.get("status") == "started"
         and action.get("ship") == "barrier"
         and CARRIED not in action  # a prune wrote it again: its tool started by an earlier record
+        and action.get("class") != "pure"  # it starts without the barrier (``store.actions.needs_barrier``)
         and head.epoch > epoch
         and head.lineage == lineage
         and lsn > head.base
