@@ -453,12 +453,17 @@ class Shipper:
             seen = self._look(local)
             if seen.head is None:
                 return
-            row = self.store.lease(agent)
-            if row is not None and row.fence == seen.head.fence and row.state == "held":
-                return  # it is this store that writes it
+            if self._writes(seen.head):
+                return
             if local.catch_up(self.bucket, seen.head, self._shipped(local, seen.head)):
                 self._packer(local).file_asides()
             local.learn(seen.head, seen.etag)
+
+    def _writes(self, head: Head) -> bool:
+        """Whether it is this store that writes the log; of a holder elsewhere its row says the same as the head."""
+        row = self.store.lease(head.agent)
+        held = row is not None and row.state == "held" and row.is_of(head.fence)
+        return held and head.lease.dir == self.store.store_id
 
     def _look(self, local: Local, tries: Tries | None = None) -> Seen:
         """The head as it is now. Raises Forked where it contradicts what this store has seen."""
