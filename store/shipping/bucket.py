@@ -86,9 +86,9 @@ class Bucket(Protocol):
     def swap(self, key: str, body: bytes, etag: str | None) -> Swap:
         """Write ``body`` if the object's ETag is ``etag``, or with None if there is no such object.
 
-        One attempt: it is sent at most once for each set of credentials, since
-        a resent write reports the first one's success as a lost race. Raises
-        nothing for what the server or the network does.
+        One attempt, since a resent write reports the first one's success as a lost race. It is sent again only where
+        the store certainly turned the first away before looking at it: for credentials that had expired and have been
+        replaced since, or to the region where the bucket is. Raises nothing for what the server or the network does.
         """
         ...
 

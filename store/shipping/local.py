@@ -72,6 +72,7 @@ class Local:
         """What this store knows of the bucket."""
         with self.store.reading():
             mark = self.store.mark(self.agent)
+            # A mark without a head says only when a contender's revision was first seen.
             return (mark, Head.parse(mark.head, self.agent, self.lines)) if mark and mark.head else None
 
     def sight(self, rev: int) -> Instant | None:
@@ -141,12 +142,15 @@ class Local:
             Forked, BadHead, Replaced.
         """
         last, _ = self.last()
-        aside = False
         if self.hash_at(head.last) == head.hash and last >= head.last:
-            return aside
+            return False
+        before, shipped = shipped[0], self._at_base(head, shipped)
+        aside = before < shipped[0] and before < last  # of what was set aside whole, more than a copy
+        last, _ = self.last()
         for chunk in lines_after(bucket, head, *shipped):
             new = [each for each in chunk if each[0] > last or self.hash_at(each[0]) != each[2]]
             if not new:
+                shipped = (chunk[-1][0], chunk[-1][2])
                 continue
             first = new[0][0]
             if first <= last:
@@ -156,6 +160,27 @@ class Local:
             self._take_in(bucket, head, new)
             last, shipped = new[-1][0], (new[-1][0], new[-1][2])
         return aside
+
+    def _at_base(self, head: Head, shipped: tuple[int, bytes]) -> tuple[int, bytes]:
+        """Where to read on: above what was pruned, whose successor here is set aside whole (rule 19)."""
+        if shipped[0] >= head.base:
+            return shipped
+        if self.last()[0] and self.hash_at(head.base) != head.base_hash:
+            reason = f"the bucket's log begins above lsn {head.base}: what came before was pruned"
+            now = self.store.clock.now()
+
+            def work(ledger: Ledger) -> None:
+                lease = self.store.lease(self.agent)
+                lineage = lineage_at(head, head.base + 1)
+                number = ledger.new_branch(
+                    self.agent, lineage, parent=0, start=head.base, start_hash=head.base_hash, reason=reason, at=now
+                )
+                ledger.go_to(replace(cached(head, lease, now), branch=number, lineage=lineage))
+                # Its tail is not here yet, so it cannot be kept as the head that this store knows.
+                ledger.put_mark(Mark(self.agent, head.rev, "", head.base, head.base_hash, b""))
+
+            self.store.shipping(work)
+        return head.base, head.base_hash
 
     def _take_in(self, bucket: Bucket, head: Head, lines: Sequence[Line]) -> None:
         blobs: dict[str, bytes] = {}
@@ -195,7 +220,7 @@ class Local:
             start = lines[low][0] - 1
             lineage = lineage_at(head, start + 1)
             if lineages.get(branch) != lineage:
-                link = head.base_hash if start == head.base else starts[start]
+                link = starts.get(start, head.base_hash)
                 branch = ledger.new_branch(
                     self.agent, lineage, parent=branch, start=start, start_hash=link, reason="from the bucket", at=now
                 )

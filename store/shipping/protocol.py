@@ -125,6 +125,7 @@ def takeover_reason(
     *,
     store: str,
     highest: int,
+    known: Callable[[int], bytes | None],
     since: Instant | None,
     now: Instant,
     answered: float | None = None,
@@ -136,18 +137,24 @@ def takeover_reason(
     Args:
         store: the contender's store.
         highest: the highest epoch that it knows.
+        known: its hash at an lsn of its log, or None.
         since: when the contender's store first knew of this revision of the head, or None.
         answered, modified: the answer's Date and Last-Modified, in seconds; one clock, the bucket's.
         dead: whether a process is provably dead.
     """
+    ours = head is not None and (head.lease.inc, head.lease.dir) == (request.incarnation, store)
+    unseen = head is not None and ours and head.epoch > highest  # granted, and the answer, or the row here, was lost
     if request.again is not None:
-        return "again" if head is not None and head.fence == request.again and head.state != "deleted" else None
+        if head is None or head.state == "deleted" or not (unseen or head.fence == request.again):
+            return None
+        # A record that this store does not know: a copy of it has acted under this very lease.
+        return "again" if known(head.last) == head.hash else None
     if head is None:
         return "first"
     if head.state != "live":
         return "released"
-    if (head.lease.inc, head.lease.dir) == (request.incarnation, store) and head.epoch > highest:
-        return "again"  # it was granted, and the answer, or the row here, was lost
+    if unseen:
+        return "again"
     if request.breaking:
         return "broken"
     # The fast path is for the very directory: a copy of it elsewhere knows nothing of this process.

@@ -29,15 +29,16 @@ from store.errors import (
 )
 from store.lease import Fence, Lease, LeaseRequest
 from store.process import provably_dead
-from store.records import LEASE, Draft, compact
+from store.records import LEASE, Draft, Record, compact
 from store.shipping import protocol
 from store.shipping.bucket import Bucket, Object
 from store.shipping.fetch import Replaced, prefix
-from store.shipping.head import Head, moved_into
+from store.shipping.head import Head
 from store.shipping.local import Local, cached, first_link
 from store.shipping.locking import agent_lock
 from store.shipping.packing import Limits, Packer
 from store.shipping.protocol import Durable, Lost, Ship, Stamp, Trouble
+from store.shipping.upkeep import Upkeep
 from store.value import value
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class Shipper:
             request,
             store=self.store.store_id,
             highest=row.epoch if row else 0,
+            known=local.hash_at,
             since=local.sight(head.rev) if head else None,
             now=now,
             answered=seen.answer.date if seen.answer else None,
@@ -163,21 +165,9 @@ class Shipper:
         head = seen.head
         if head is None:
             return self._packer(local).new_log(self.remote.remote_id, request)
-        shipped = self._shipped(local, head)
-        for _ in range(_REPLANS):
-            try:
-                if local.catch_up(self.bucket, head, shipped):
-                    self._packer(local).file_asides()
-                break
-            except Replaced as gone:
-                again = self._look(local)
-                if again.head is None or again.head.rev == head.rev:
-                    raise BadHead(agent=head.agent, reason=f"{gone.key} is missing") from gone
-                head, seen = again.head, again
-        else:
-            raise RemoteUnreachable(
-                remote=self.bucket.name, reason="its objects changed faster than they could be read"
-            )
+        seen = self._read_up(local, seen)
+        assert seen.head is not None
+        head = seen.head
         last, _ = local.last()
         if last <= head.last:
             return head
@@ -192,6 +182,28 @@ class Shipper:
         local.set_aside(head.last, head.hash, f"not shipped when {ended}")
         self._packer(local).file_asides()
         return head
+
+    def _read_up(self, local: Local, seen: Seen) -> Seen:
+        """Bring this store's log up to a head, or a later one where its objects were replaced meanwhile.
+
+        Raises:
+            BadHead: an object that the head needs is missing.
+            RemoteUnreachable: they are replaced faster than they can be read.
+            Forked.
+        """
+        for _ in range(_REPLANS):
+            assert seen.head is not None
+            try:
+                if local.catch_up(self.bucket, seen.head, self._shipped(local, seen.head)):
+                    self._packer(local).file_asides()
+                return seen
+            except Replaced as gone:
+                again = self._look(local)
+                if again.head is None or again.head.rev == seen.head.rev:
+                    raise BadHead(agent=local.agent, reason=f"{gone.key} is missing") from gone
+                seen = again
+        reason = "its objects were replaced faster than they could be read"
+        raise RemoteUnreachable(remote=self.bucket.name, reason=reason)
 
     def _shipped(self, local: Local, head: Head) -> tuple[int, bytes]:
         """Up to where this log and the bucket's were the same when this store last looked."""
@@ -218,6 +230,10 @@ class Shipper:
         previous = cached(before, row, sent) if before is not None else row
 
         def work(ledger: Ledger) -> Lease:
+            row = self.store.lease(request.agent)
+            if row is not None and local.last()[0] > head.last:
+                # Written here under the old epoch while the bucket was asked: too late to be carried.
+                row = ledger.set_aside(row, head.last, head.hash, f"not shipped when epoch {head.epoch} began", sent)
             branch, origin = self._ground(ledger, local, head, row, sent)
             lease = Lease(
                 agent=request.agent,
@@ -269,7 +285,7 @@ class Shipper:
         self,
         fence: Fence,
         *,
-        want: int | None = None,
+        want: Record | None = None,
         renew: bool = False,
         look: bool = False,
         reshape: Callable[[Head], Head] | None = None,
@@ -277,13 +293,14 @@ class Shipper:
         """Bring the log into the bucket, up to at least ``want``; return when the bucket is known to have it.
 
         Args:
-            want: an lsn; the last one of the log unless given.
+            want: a record; the last one of the log unless given.
             renew: send a version even if there is nothing new, so that the lease starts anew.
             look: read the head first, so that a foreign one is found even where the store ignores conditions.
             reshape: makes a head that says the same with other objects, for what keeps the bucket tidy.
 
         Raises:
-            LeaseLost: another acts for the agent. Whether the records landed all the same is said.
+            LeaseLost: another acts for the agent, or ``want`` was set aside here. Whether the records landed all
+                the same is said.
             NotShipped: not known before the deadline; the records stay, and are sent again.
             RemoteRefused: the bucket does not take them (permission, configuration).
             Forked: the bucket contradicts what it said before.
@@ -325,7 +342,7 @@ class Shipper:
         self,
         local: Local,
         fence: Fence,
-        want: int | None,
+        want: Record | None,
         *,
         renew: bool,
         look: bool = False,
@@ -345,8 +362,14 @@ class Shipper:
             self._check_ours(local, fence, known)
             assert known is not None
             mark, head = known
+            if reshape is not None and head.state != "live":
+                return  # given back meanwhile, and a version of ours would take it again
             last, _ = local.last()
-            target = last if want is None else want
+            target = last if want is None else want.lsn
+            if want is not None and local.hash_at(want.lsn) != want.hash:
+                # By its hash: an acquisition here, even one that was not granted, may have set it aside meanwhile.
+                now, hint = "not known to the bucket", f"stop acting; its record {want.lsn} was set aside"
+                raise LeaseLost(agent=fence.agent, epoch=fence.epoch, now=now, landed=False, hint=hint)
             if not renew and mark.lsn >= target:
                 return  # whoever had the lock before took it along
             if look:
@@ -434,17 +457,41 @@ class Shipper:
             local.learn(seen.head, seen.etag)
         return isinstance(verdict, Durable)
 
-    def maintain(self, fence: Fence) -> None:
-        """Keep the head small: move a long tail into a segment. What it uploads, it uploads without the lock."""
+    def maintain(self, fence: Fence) -> bool:
+        """Keep the head small and the objects few; whether there was anything to do.
+
+        What it uploads, it uploads without the lock.
+        """
         local = Local(self.store, fence.agent)
         known = local.known()
         if known is None or known[1].fence != fence:
-            return
-        segment = self._packer(local).tail_segment(known[1])
-        if segment is not None:
-            self.push(fence, reshape=lambda head: moved_into(head, segment))
+            return False
+        reshape = Upkeep(local, self.bucket, self._limits).plan(known[1])
+        if reshape is not None:
+            self.push(fence, reshape=reshape)
+        return reshape is not None
+
+    def rebase(self, fence: Fence, base: int) -> None:
+        """Let an agent's log in the bucket begin above lsn ``base``; all of it is shipped before (rule 19).
+
+        Raises:
+            Those of ``push``; NotShipped too if others reshape it all the time.
+        """
+        local = Local(self.store, fence.agent)
+        self.push(fence)
+        for _ in range(_REPLANS):
+            known = local.known()
+            if known is None or known[1].base >= base:
+                return
+            self.push(fence, reshape=Upkeep(local, self.bucket, self._limits).rebasing(known[1], base))
+        what, reason = f"a log that begins above lsn {base}", "it was changed all the time"
+        raise NotShipped(agent=fence.agent, what=what, remote=self.bucket.name, reason=reason)
 
     # -- looking ------------------------------------------------------------------------------------
+
+    def look(self, agent: str) -> Seen:
+        """An agent's head as it is now. Raises Forked where it contradicts what this store has seen."""
+        return self._look(Local(self.store, agent))
 
     def pull(self, agent: str) -> None:
         """Bring this store's copy of a log up to what the bucket has, without a lease."""
@@ -455,8 +502,8 @@ class Shipper:
                 return
             if self._writes(seen.head):
                 return
-            if local.catch_up(self.bucket, seen.head, self._shipped(local, seen.head)):
-                self._packer(local).file_asides()
+            seen = self._read_up(local, seen)
+            assert seen.head is not None
             local.learn(seen.head, seen.etag)
 
     def _writes(self, head: Head) -> bool:

@@ -167,20 +167,26 @@ class Slow(Fault):
 
 
 class Pause(Fault):
-    """A gate: requests wait until it is released, before the server sees them or with its answer in hand."""
+    """A gate: requests wait until it is released, before the server sees them or with its answer in hand.
 
-    def __init__(self, *, answered: bool = False) -> None:
+    With ``then`` another fault is done to each of them once it is through.
+    """
+
+    def __init__(self, *, answered: bool = False, then: Fault | None = None) -> None:
         super().__init__()
         self._answered = answered
+        self._then = then
         self._open = threading.Event()
         self.waiting = 0
 
-    def act(self, request: Request, forward: Forward) -> Reply:
+    def act(self, request: Request, forward: Forward) -> Reply | None:
         reply = forward(request) if self._answered else None
         with self._changed:
             self.waiting += 1
             self._changed.notify_all()
         self._open.wait(LONGEST_WAIT)
+        if self._then is not None:
+            return self._then.run(request, forward)
         return reply if reply is not None else forward(request)
 
     def wait_for_waiting(self, count: int = 1) -> None:

@@ -20,6 +20,10 @@ _LOWEST = -(2**63)
 class Inspector(Reader):
     """Reading without trust; in pages, so that no read transaction outlives one of them."""
 
+    def select(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """The rows of a statement, for what reads more than a log's reader needs."""
+        return self._all(statement, values)
+
     def agents_stored(self) -> list[str]:
         """Every agent that any table knows of."""
         return [row[0] for row in self._all(sql.AGENTS_STORED, ())]

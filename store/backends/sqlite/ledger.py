@@ -86,9 +86,13 @@ class Ledger:
             lease.agent, lease.lineage, parent=parent, start=keep, start_hash=hash, reason=reason, at=at
         )
         on_it = replace(lease, branch=number)
-        self.put_lease(on_it)
-        self._backend.rebuild(self._connection, lease.agent, number)
+        self.go_to(on_it)
         return on_it
+
+    def go_to(self, lease: Lease) -> None:
+        """Write a lease row that is on another branch, and the projection of what is there."""
+        self.put_lease(lease)
+        self._backend.rebuild(self._connection, lease.agent, lease.branch)
 
     def extend(self, agent: str, branch: int, lines: Iterable[tuple[int, bytes, bytes]]) -> None:
         """Add lines of the bucket to a branch, each with its lsn and its hash; the caller has checked them."""
