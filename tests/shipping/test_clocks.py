@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
+from functools import partial
 
 import pytest
 
@@ -115,7 +116,7 @@ def test_11_first_sight_is_kept_over_a_reboot_of_the_contender(world: World) -> 
     clock = SetClock()
     for _ in range(3):
         b = world.machine("b", clock=clock)
-        raised(LeaseHeld, lambda b=b: resumed(b))
+        raised(LeaseHeld, partial(resumed, b))
         b.close()
         clock.move(19)
     clock.reboot()

@@ -17,7 +17,7 @@ from store.shipping.backend import ShippingBackend
 from store.shipping.s3 import S3Bucket
 from tests.shipping import faults
 from tests.shipping.machines import AGENT, HEAD, machine, resumed
-from tests.shipping.proxy import Forward, Reply, Request
+from tests.shipping.proxy import Fault, Forward, Reply, Request
 from tests.shipping.world import World, fence_of, left, raised, store_of
 
 on_seaweedfs = pytest.mark.parametrize("server", ["seaweedfs"], indirect=True)
@@ -143,8 +143,7 @@ def test_16_a_bucket_that_was_rolled_back_stops_its_writer(world: World) -> None
     put_head(world, old)
     problem = raised(Forked, lambda: agent.begin_action("charge", "idempotent", "3"))
     assert problem.details["trouble"] == "remote regressed"
-    answer = world.puts()[-1].reply
-    assert answer is not None and answer.status == 412
+    assert world.last_answer() == 412
     stays_stopped(world, store, agent, "remote regressed")
 
 
@@ -156,8 +155,7 @@ def test_16_a_head_that_is_gone_stops_its_writer(world: World) -> None:
     put_head(world, None)
     problem = raised(Forked, lambda: agent.begin_action("charge", "idempotent", "2"))
     assert problem.details["trouble"] == "head missing"
-    answer = world.puts()[-1].reply
-    assert answer is not None and answer.status == (404 if world.server.name == "moto" else 412)
+    assert world.last_answer() == (404 if world.server.name == "moto" else 412)
     stays_stopped(world, store, agent, "head missing")
     assert world.direct.get(HEAD) is None
     # Whoever never saw it cannot know, and begins a log: the one who does still refuses to join it.
@@ -267,7 +265,7 @@ def test_26_a_restore_that_is_overtaken_all_the_time_gives_up(world: World) -> N
     assert 2 <= gone.happened <= 10
 
 
-class Then(faults.Fault):
+class Then(Fault):
     """Something is done just before the request goes on."""
 
     def __init__(self, work: Callable[[], object]) -> None:

@@ -60,8 +60,7 @@ def test_1_an_answer_of_412_to_our_own_success_is_a_success(world: World) -> Non
         if what == "release":
             assert agent.release()
         assert twice.happened == 1
-        last = world.puts()[-1]
-        assert last.fault is twice and last.reply is not None and last.reply.status == 412
+        assert world.puts()[-1].fault is twice and world.last_answer() == 412
         world.promise(store)
     assert world.names().count("act:1") == 1
     world.check()

@@ -66,17 +66,21 @@ class World:
         self._stores.append(store)
         return store
 
-    def successor(self, name: str, **options: Any) -> Agent:
+    def successor(self, name: str, agent: str = AGENT) -> Agent:
         """The agent, taken from whoever has it, on a machine that has another way to the server."""
-        store = self.machine(name, bucket=self.direct, **options)
-        break_lease(store, AGENT, by="tester", why="the machine is gone")
-        return resumed(store)
+        store = self.machine(name, bucket=self.direct)
+        break_lease(store, agent, by="tester", why="the machine is gone")
+        return resumed(store, agent)
 
     def close(self) -> None:
         """End what the test left open."""
         self.proxy.heal()
-        for store in self._stores:
-            store.close()
+        self.forget()
+
+    def forget(self) -> None:
+        """Close the machines, and check no more of them."""
+        while self._stores:
+            self._stores.pop().close()
 
     # -- what is in the bucket ------------------------------------------------------------------
 
@@ -99,6 +103,12 @@ class World:
         """The conditional writes of heads that came to the proxy."""
         return [each for each in self.proxy.of("put") if each.request.key.endswith("head.json")]
 
+    def last_answer(self) -> int:
+        """The status that the newest of them was answered with."""
+        reply = self.puts()[-1].reply
+        assert reply is not None
+        return reply.status
+
     @contextmanager
     def no_puts(self) -> Iterator[None]:
         """Nothing is written to a head in this block."""
@@ -112,7 +122,11 @@ class World:
         """All that the log has up to now was called durable."""
         at = store.counters(agent).lsn if lsn is None else lsn
         (record,) = store.log(agent, after=at - 1, limit=1)
-        self._promised.append((agent, at, record.hash))
+        self.told(agent, at, record.hash)
+
+    def told(self, agent: str, lsn: int, link: bytes) -> None:
+        """Somebody said that the log is durable up to there."""
+        self._promised.append((agent, lsn, link))
 
     def check(self, *agents: str) -> None:
         """The invariants, over the bucket and every machine's directory."""
