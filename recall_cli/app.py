@@ -37,7 +37,7 @@ from recall_cli import check_engine
 if TYPE_CHECKING:
     from recall_cli.render import Out
 
-LOOK, ACT, KEEP = "Look", "Act", "Keep"
+LOOK, ACT, SHIP, KEEP = "Look", "Act", "Ship", "Keep"
 
 
 class Entry(NamedTuple):
@@ -65,11 +65,17 @@ COMMANDS: dict[str, Entry] = {
     "run": Entry("run", "Run a command as a step that happens once", ACT),
     "lease": Entry("lease", "Who may act for an agent", ACT),
     "milestone": Entry("milestone", "Mark a durable point of an agent's work", ACT),
+    "remote": Entry("remote", "The bucket that the store ships to, where its agents survive the machine", SHIP),
+    "sync": Entry("sync", "How far the logs are in the bucket, and bringing either side up to the other", SHIP),
     "verify": Entry("verify", "Check that the store still says what was written", KEEP),
     "export": Entry("export", "Write agents' logs, byte for byte, as lines of JSON", KEEP),
     "import": Entry("import_", "Import the agents of an export, all of them or none", KEEP),
     "doctor": Entry("doctor", "Examine the store and the machine under it", KEEP),
     "query": Entry("query", "Answer a SELECT over the store", KEEP),
+    "prune": Entry("prune", "Let an agent's log begin later, and delete what came before", KEEP),
+    "restore": Entry(
+        "prune", "Bring back the working state and the pointers that an agent had at an earlier record", KEEP
+    ),
     "aside": Entry("aside", "What was set aside: records that an agent's log no longer goes through", KEEP),
     "demo": Entry("demo", "Show it: an agent is killed while it sends an email, and one email is sent", KEEP),
     "completions": Entry("completions", "Print the completion script of a shell", KEEP),

@@ -134,6 +134,7 @@ class Backend(Protocol):
 
         Raises:
             LeaseLost: another acts for the agent, or the record was set aside meanwhile.
+            LeaseExpired: it is secured, but its lease's time was over before the answer came.
             NotShipped, RemoteRefused: it is stored here, and not known to be in the bucket.
         """
         ...

@@ -13,12 +13,13 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from store.audit import Row, Seen, Walk, blobs_named, body_of
 from store.backend import Branch
 from store.clock import rfc3339
-from store.errors import Corrupt, NotFound
+from store.errors import Corrupt, InvalidInput, NotFound
 from store.lease import Lease
 from store.text import json_for_display
 from store.value import value
@@ -63,6 +64,7 @@ def export(
     backend: Inspectable,
     agents: Sequence[str] = (),
     *,
+    at: int | None = None,
     watch: Watch = lambda records, total: records,
     done: Callable[[Transferred], object] = lambda one: None,
 ) -> Iterator[bytes]:
@@ -74,10 +76,12 @@ def export(
 
     Args:
         agents: which ones, in this order; all unless given.
+        at: only each log up to this lsn, without what was set aside.
         done: told of each agent that is complete.
 
     Raises:
         NotFound: a named agent is not there.
+        InvalidInput: its log does not have lsn ``at``.
         Corrupt: a log is damaged; what could not be imported is not exported.
     """
     for agent in agents:
@@ -87,7 +91,7 @@ def export(
     now = rfc3339(backend.clock.now().wall_us)
     yield lines.line(type="header", format=FORMAT, store=backend.store_id, created=now)
     for agent in agents or _all_agents(backend):
-        yield from _Exporter(backend, agent, lines, watch).run(done)
+        yield from _Exporter(backend, agent, lines, watch, at).run(done)
         count += 1
     yield lines.end(count)
 
@@ -102,22 +106,26 @@ def _all_agents(backend: Inspectable) -> Iterator[str]:
 class _Exporter:
     """One agent's lines."""
 
-    def __init__(self, backend: Inspectable, agent: str, lines: Lines, watch: Watch) -> None:
-        self._backend, self._agent, self._lines, self._watch = backend, agent, lines, watch
+    def __init__(self, backend: Inspectable, agent: str, lines: Lines, watch: Watch, at: int | None) -> None:
+        self._backend, self._agent, self._lines, self._watch, self._at = backend, agent, lines, watch, at
         self._named: set[str] = set()
         self._records = self._blobs = 0
 
     def run(self, done: Callable[[Transferred], object]) -> Iterator[bytes]:
         with self._backend.reading():
             lease, branches = self._backend.lease(self._agent), self._backend.branches(self._agent)
+            numbers = {each.number: each.number for each in branches}
+            if self._at is not None and lease is not None:
+                lease, branches, numbers = self._up_to(self._at, lease, branches)
         assert lease is not None
         yield self._agent_line(lease, branches)
         walk = Walk(self._agent, branches, lease.epoch)
         head = (0, b"")
         for branch in branches:
             self._refuse(walk.begin(branch), f"branch {branch.number}")
-            stored = self._backend.stored(self._agent, branch.number, branch.last)
-            for row, _ in self._watch(stored, branch.last - branch.start):
+            stored = self._backend.stored(self._agent, numbers[branch.number], branch.last)
+            for found, _ in self._watch(stored, branch.last - branch.start):
+                row = found._replace(branch=branch.number)
                 self._refuse(walk.step(row), f"{row.key} (lsn {row.lsn})")
                 yield from self._record(row)
             self._named.clear()
@@ -126,6 +134,22 @@ class _Exporter:
         end = Transferred(self._agent, self._records, self._blobs, head[0], head[1].hex())
         yield self._lines.line(type="agent_end", **vars(end))
         done(end)
+
+    def _up_to(self, at: int, lease: Lease, branches: Sequence[Branch]) -> tuple[Lease, list[Branch], dict[int, int]]:
+        """The branches that the log goes through up to an lsn, numbered anew, and which ones they are here."""
+        known = {each.number: each for each in branches}
+        path = self._backend.path(self._agent)
+        last = known[lease.branch].last
+        if not path or not path[0][1] < at <= last:
+            reason = f"the log of {self._agent} has no lsn {at}: it goes from {path[0][1] + 1 if path else 0} to {last}"
+            raise InvalidInput(field="--at", reason=reason)
+        pieces = [(branch, min(high, at)) for branch, low, high in path if low < at]
+        kept = [
+            replace(known[branch], number=number, parent=number - 1, last=min(high, known[branch].last))
+            for number, (branch, high) in enumerate(pieces, 1)
+        ]
+        numbers = {number: branch for number, (branch, _) in enumerate(pieces, 1)}
+        return replace(lease, branch=len(kept), lineage=kept[-1].lineage), kept, numbers
 
     def _refuse(self, reasons: list[str], where: str) -> None:
         if reasons:

@@ -34,6 +34,9 @@ def run(
             help="A head that an earlier verify printed; the record must still be there.",
         ),
     ] = None,
+    remote: Annotated[
+        bool, typer.Option("--remote", help="Check what is in the bucket instead, and that it is the same as here.")
+    ] = False,
 ) -> None:
     """Check that the store still says what was written.
 
@@ -45,9 +48,18 @@ def run(
     What it cannot see by itself is a log that lost its newest records, or that somebody
     wrote anew with new hashes. Keep the heads that it prints somewhere else, and give one
     back with --head: then both are found.
+
+    --remote reads every object that the agents need in the bucket, checks it against the
+    head and the rules of a log, and compares with this store as far as that was shipped.
+    Objects that nothing needs are counted; they are no damage (recall sync collect).
     """
     here = Globals.of(ctx)
     names = [check_agent(each) for each in agents or ()]
+    if remote:
+        if head:
+            raise InvalidInput(field="--head", reason="cannot be combined with --remote", hint="give one of the two")
+        _remote(here, names)
+        return
     saved: dict[str, list[Saved]] = {}
     for each in head or ():
         agent, one = _head(each, names)
@@ -71,6 +83,24 @@ def run(
         raise typer.Exit(Exit.CORRUPT)
 
 
+def _remote(here: Globals, names: list[str]) -> None:
+    from recall_cli.verify_remote import rows
+
+    found = 0
+    with reading(here) as backend:
+
+        def counted() -> Iterator[dict[str, Any]]:
+            nonlocal found
+            for row in rows(backend, names):
+                found += row["type"] == "problem"
+                yield row
+
+        here.out.lines(counted(), _line)
+    if found:
+        here.out.message(f"{found:,} problem(s) found", "nothing was changed; see: recall remote repair --help")
+        raise typer.Exit(Exit.CORRUPT)
+
+
 def _head(value: str, agents: list[str]) -> tuple[str, Saved]:
     match = _HEAD.fullmatch(value)
     if match is None:
@@ -91,14 +121,19 @@ def _row(each: Problem | Checked) -> dict[str, Any]:
     if isinstance(each, Problem):
         named = {"agent": each.agent, "branch": each.branch, "lsn": each.lsn, "key": each.key}
         return {"type": "problem", **named, "reason": each.reason}
-    counts = {"records": each.records, "lsn": each.lsn, "hash": each.hash, "problems": each.problems}
+    counts = {"records": each.records, "lsn": each.lsn, "hash": each.hash, "problems": each.problems, "base": each.base}
     return {"type": "agent", "agent": each.agent, **counts}
 
 
 def _line(row: Any) -> str:
     if row["type"] == "agent":
         state = "ok" if not row["problems"] else f"{row['problems']:,} problem(s)"
-        return f"{row['agent']}: {state}, {row['records']:,} records, head {row['agent']}:{row['lsn']}:{row['hash']}"
+        state += f", begins above lsn {row['base']} (pruned)" if row["base"] else ""
+        if "objects" in row:
+            state += f", {row['objects']:,} objects in the bucket and {row['unreferenced']:,} that nothing needs"
+            state += f", the same here up to lsn {row['compared']}" if row["compared"] else ""
+        state += f", {row['records']:,} records, head {row['agent']}:{row['lsn']}:{row['hash']}"
+        return f"{row['agent']}: {state}"
     place = [row["agent"] or "recall.db"]
     place += [f"branch {row['branch']}"] if row["branch"] > 1 else []
     place += [f"lsn {row['lsn']}"] if row["lsn"] else []

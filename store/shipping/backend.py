@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.clock import Instant
-from store.errors import LeaseExpired, LeaseHeld
+from store.errors import LeaseExpired, LeaseHeld, RecallError
 from store.lease import Fence, Lease, LeaseRequest, check_fence
 from store.records import ACTION, Draft, Expect, Record
 from store.shipping import protocol
@@ -99,6 +100,9 @@ class ShippingBackend(SqliteBackend):
     def release(self, fence: Fence) -> bool:
         if self._worker is not None:
             self._worker.forget(fence)
+        if self._worker is None:  # nobody else keeps the head of short processes small
+            with suppress(RecallError):
+                self.shipper.maintain(fence, crowded=True)
         released = self.shipper.release(fence)
         self._acquired.discard(fence)
         return released
@@ -123,6 +127,7 @@ class ShippingBackend(SqliteBackend):
     def secure(self, fence: Fence, record: Record) -> None:
         if self.ship == "barrier":
             self.shipper.push(fence, want=record)
+            self._check_in_time(fence)  # the answer may have taken longer than the lease lasts
 
     def _check_in_time(self, fence: Fence) -> None:
         """Refuse under a lease that is over by either clock: one of them may stand still or be set (rule 6)."""

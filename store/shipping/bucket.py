@@ -239,6 +239,28 @@ class Location:
         return cls(bucket, prefix, endpoint_url.rstrip("/"), region, profile, sse, sse_kms_key)
 
 
+_OPTIONS = ("endpoint_url", "region", "profile", "sse", "sse_kms_key")
+
+
+def location_named(field: str, text: str) -> Location:
+    """The location that one text names: ``s3://BUCKET/PREFIX?endpoint_url=URL&region=NAME``, with any of the options.
+
+    Raises:
+        InvalidInput: it names none.
+    """
+    from urllib.parse import parse_qsl
+
+    url, _, query = text.partition("?")
+    options = parse_qsl(query, keep_blank_values=True, separator="&")
+    for name, _ in options:
+        if name not in _OPTIONS:
+            raise InvalidInput(field=field, reason=f"has an option {name!r}; it takes {', '.join(_OPTIONS)}")
+    try:
+        return Location.parse(url, **dict(options))
+    except InvalidInput as problem:
+        raise InvalidInput(field=field, reason=problem.message, hint=problem.hint) from None
+
+
 def _bucket_and_prefix(url: str) -> tuple[str, str]:
     def refuse(reason: str, hint: str = "give it as s3://BUCKET/PREFIX") -> InvalidInput:
         return InvalidInput(field="remote", reason=reason, hint=hint)

@@ -9,6 +9,7 @@ bodies are alike and an ETag never comes back.
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
@@ -16,12 +17,13 @@ from typing import Any, Literal
 
 from store.canonical import first_hash, next_hash
 from store.errors import BadHead, RemoteNewer
-from store.lease import Fence
+from store.lease import MOST_TTL_MS, Fence
 from store.process import Process
 from store.value import value
 
 FORMAT = "recall.head/1"
 _READER = _WRITER = 1
+_MOST = 2**53  # what every reader of JSON, and SQLite, can hold
 
 State = Literal["live", "released", "deleted"]
 STATES = ("live", "released", "deleted")
@@ -247,9 +249,11 @@ class Head:
         try:
             document = json.loads(body.decode())
             if document["format"] != FORMAT or document["min_reader"] > _READER:
-                raise RemoteNewer(agent=agent, found=str(document["format"])[:80])
+                raise RemoteNewer(what=f"agent {agent}", found=str(document["format"])[:80])
             if document["min_writer"] > _WRITER:
-                raise RemoteNewer(agent=agent, found=f"a head for writers of version {document['min_writer']}")
+                raise RemoteNewer(
+                    what=f"agent {agent}", found=f"a head for writers of version {document['min_writer']}"
+                )
             head = _read(document)
             if lines is not None:
                 head = replace(head, tail=tuple(lines(head.tail_first, head.last)))
@@ -288,6 +292,8 @@ def _wrong_in(head: Head, agent: str) -> str:
         return f"it is of agent {head.agent!r}"
     if head.state not in STATES or head.epoch < 1 or head.rev < 1:
         return f"its state {head.state!r}, epoch {head.epoch} or rev {head.rev} is not possible"
+    if not 1 <= head.lease.ttl_ms <= MOST_TTL_MS:
+        return f"its lease lasts {head.lease.ttl_ms} ms"
     lsn = head.index.l if head.index else head.base
     for each in head.segs:
         if each.f != lsn + 1 or each.l < each.f:
@@ -310,7 +316,7 @@ def _read(document: Mapping[str, Any]) -> Head:
     return Head(
         store=_text(document["store"]),
         agent=_text(document["agent"]),
-        lineage=_text(document["lineage"]),
+        lineage=_lineage(document["lineage"]),
         state=document["state"],
         rev=_number(document["rev"]),
         wid=_text(document["wid"]),
@@ -336,7 +342,7 @@ def _read(document: Mapping[str, Any]) -> Head:
         base=_number(log["base"]),
         base_hash=bytes.fromhex(log["base_hash"]),
         tail_first=_number(log["tail_first"]),
-        origins=tuple(Origin(_text(each["lineage"]), _number(each["last"])) for each in document.get("origins", [])),
+        origins=tuple(Origin(_lineage(each["lineage"]), _number(each["last"])) for each in document.get("origins", [])),
         epochs=tuple(
             Ended(_number(each["e"]), _number(each["last"]), bytes.fromhex(each["hash"])) for each in document["epochs"]
         ),
@@ -381,11 +387,18 @@ def page_of(each: Mapping[str, Any]) -> Page:
 def _text(each: Any) -> str:
     if not isinstance(each, str):
         raise TypeError("not a text")
+    each.encode()  # half a surrogate pair is a ValueError: nothing could store it
     return each
 
 
+def _lineage(each: Any) -> str:
+    if not re.fullmatch("[0-9a-f]{32}", _text(each)):
+        raise ValueError("not a lineage")
+    return str(each)
+
+
 def _number(each: Any) -> int:
-    if isinstance(each, bool) or not isinstance(each, int) or each < 0:
+    if isinstance(each, bool) or not isinstance(each, int) or not 0 <= each <= _MOST:
         raise TypeError("not a whole number")
     return each
 

@@ -44,7 +44,8 @@ class Local:
         record = next(self.store.log(self.agent, after=lsn - 1, limit=1), None)
         if record is not None and record.lsn == lsn:
             return record.hash
-        starts = (each for each in self.store.branches(self.agent) if not each.parent and each.start == lsn)
+        root = next((number for number, _, _ in self.store.path(self.agent)), 0)
+        starts = (each for each in self.store.branches(self.agent) if each.number == root and each.start == lsn)
         return next((each.start_hash for each in starts), None)
 
     def lines(self, first: int, last: int) -> list[bytes]:
@@ -97,8 +98,14 @@ class Local:
 
     def learn_in(self, ledger: Ledger, head: Head, etag: str, *, sent: Instant | None = None) -> None:
         """The same inside a transaction."""
+        before = self.store.mark(self.agent)
+        mark = Mark(self.agent, head.rev, etag, head.last, head.hash, head.without_tail(), sent or NEVER)
+        if before is not None and before.sight_rev == head.rev:
+            mark = replace(mark, sight_rev=before.sight_rev, sight=before.sight)
         # Of a version that another one sent it is not known when, and an older time would pass for a sight of it.
-        ledger.put_mark(Mark(self.agent, head.rev, etag, head.last, head.hash, head.without_tail(), sent or NEVER))
+        if before is not None and before.rev == head.rev and before.etag == etag and sent is None:
+            mark = replace(mark, sent=before.sent)
+        ledger.put_mark(mark)
 
     def note_sight(self, mark: Mark, rev: int, now: Instant) -> Mark:
         """Keep when a revision of another holder was first seen."""

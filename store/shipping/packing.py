@@ -54,7 +54,7 @@ class Packer:
         store, agent = self._local.store, self._local.agent
         row = store.lease(agent)
         last, _ = self._local.last()
-        origins = self._origins(last) if row is not None else ()
+        origins = self.origins(last) if row is not None else ()
         lineage = row.lineage if row is not None and not row.imported else store.random.hex(32)
         if row is not None and row.imported:
             origins = (*origins, Origin(row.lineage, last))
@@ -71,7 +71,7 @@ class Packer:
         base, link = root.start, root.start_hash
         return replace(head, last=base, hash=link, base=base, base_hash=link, tail_first=base + 1)
 
-    def _origins(self, last: int) -> tuple[Origin, ...]:
+    def origins(self, last: int) -> tuple[Origin, ...]:
         """The lineages that this store's log went through before its present one."""
         branches = {each.number: each for each in self._local.store.branches(self._local.agent)}
         path = [number for number, _, _ in self._local.store.path(self._local.agent)]

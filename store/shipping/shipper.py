@@ -24,8 +24,10 @@ from store.errors import (
     LeaseLost,
     NotShipped,
     RecallError,
+    RemoteChanged,
     RemoteRefused,
     RemoteUnreachable,
+    TakenAway,
 )
 from store.lease import Fence, Lease, LeaseRequest
 from store.process import provably_dead
@@ -94,9 +96,12 @@ class Shipper:
             LeaseHeld: somebody else has it.
             LeaseLost: it was ours (``request.again``), and somebody acted since.
             Forked: the bucket and this store contradict each other.
+            TakenAway: another store took the log out of the bucket.
+            RemoteChanged: the store was detached since this handle was opened.
             RemoteUnreachable, RemoteRefused: the bucket cannot be asked.
         """
         with self._locked(request.agent):
+            self._check_attached()
             local = Local(self.store, request.agent)
             tries = Tries(self, lambda reason: RemoteUnreachable(remote=self.bucket.name, reason=reason))
             while True:
@@ -124,8 +129,10 @@ class Shipper:
                 tries.again(f"taking the lease: {swap.reason}")
 
     def _reason(self, local: Local, seen: Seen, request: LeaseRequest) -> str:
-        """Why the lease may be taken. Raises LeaseHeld or LeaseLost."""
+        """Why the lease may be taken. Raises LeaseHeld, LeaseLost or TakenAway."""
         head, now = seen.head, self.store.clock.now()
+        if head is not None and head.state == "deleted" and request.again is None:
+            raise TakenAway(agent=request.agent, remote=self.bucket.name, holder=head.lease.holder)
         row = self.store.lease(request.agent)
         reason = protocol.takeover_reason(
             head,
@@ -162,8 +169,7 @@ class Shipper:
 
     def _caught_up(self, local: Local, seen: Seen, request: LeaseRequest) -> Head:
         """The head that a takeover goes on from: this log has all of it, and what may be carried is in it."""
-        head = seen.head
-        if head is None:
+        if seen.head is None:
             return self._packer(local).new_log(self.remote.remote_id, request)
         seen = self._read_up(local, seen)
         assert seen.head is not None
@@ -230,6 +236,7 @@ class Shipper:
         previous = cached(before, row, sent) if before is not None else row
 
         def work(ledger: Ledger) -> Lease:
+            self._check_attached()
             row = self.store.lease(request.agent)
             if row is not None and local.last()[0] > head.last:
                 # Written here under the old epoch while the bucket was asked: too late to be carried.
@@ -457,14 +464,17 @@ class Shipper:
             local.learn(seen.head, seen.etag)
         return isinstance(verdict, Durable)
 
-    def maintain(self, fence: Fence) -> bool:
+    def maintain(self, fence: Fence, *, crowded: bool = False) -> bool:
         """Keep the head small and the objects few; whether there was anything to do.
 
         What it uploads, it uploads without the lock.
+
+        Args:
+            crowded: only if the head has more references than it should.
         """
         local = Local(self.store, fence.agent)
         known = local.known()
-        if known is None or known[1].fence != fence:
+        if known is None or known[1].fence != fence or (crowded and len(known[1].segs) <= self._limits.refs):
             return False
         reshape = Upkeep(local, self.bucket, self._limits).plan(known[1])
         if reshape is not None:
@@ -493,18 +503,20 @@ class Shipper:
         """An agent's head as it is now. Raises Forked where it contradicts what this store has seen."""
         return self._look(Local(self.store, agent))
 
-    def pull(self, agent: str) -> None:
-        """Bring this store's copy of a log up to what the bucket has, without a lease."""
+    def pull(self, agent: str) -> Head | None:
+        """Bring this store's copy of a log up to what the bucket has, without a lease; the head, if there is one."""
         with self._locked(agent):
             local = Local(self.store, agent)
             seen = self._look(local)
             if seen.head is None:
-                return
+                return None
             if self._writes(seen.head):
-                return
+                return seen.head
             seen = self._read_up(local, seen)
             assert seen.head is not None
-            local.learn(seen.head, seen.etag)
+            if local.hash_at(seen.head.last) == seen.head.hash:
+                local.learn(seen.head, seen.etag)
+            return seen.head
 
     def _writes(self, head: Head) -> bool:
         """Whether it is this store that writes the log; of a holder elsewhere its row says the same as the head."""
@@ -533,6 +545,13 @@ class Shipper:
         return Seen(head, answer.etag if answer else "", answer)
 
     # -- parts ----------------------------------------------------------------------------------------
+
+    def _check_attached(self) -> None:
+        """Raise RemoteChanged unless it is still this bucket that decides."""
+        now = self.store.remote()
+        if now is None or (now.state, now.generation) != (self.remote.state, self.remote.generation):
+            reason = "it was attached to a bucket anew, or detached from it, since it was opened"
+            raise RemoteChanged(path=self.store.directory, reason=reason)
 
     def _locked(self, agent: str):  # type: ignore[no-untyped-def]
         return agent_lock(self.store.directory, agent, self._patience)

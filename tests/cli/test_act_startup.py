@@ -10,7 +10,7 @@ import pytest
 from tests.cli.acting import session
 from tests.conftest import Run
 
-_RUN = (
+RUN = (
     "import atexit, sys\n"
     "atexit.register(lambda: sys.stderr.write('\\nMODULES ' + ' '.join(sys.modules)))\n"
     "from recall_cli.app import main\n"
@@ -25,7 +25,7 @@ _EMPTY = (
 )
 
 
-def _modules(code: str, environment: dict[str, str], *arguments: str) -> set[str]:
+def modules(code: str, environment: dict[str, str], *arguments: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, check=True
     )
@@ -49,7 +49,7 @@ def test_a_write_imports_little_beside_the_parser(
 ) -> None:
     """It loads nothing heavy, no other command, and at most 120 modules more than an empty typer application."""
     env = {**environment, **session(run_recall)}
-    loaded, empty = _modules(_RUN, env, *command), _modules(_EMPTY, environment)
+    loaded, empty = modules(RUN, env, *command), modules(_EMPTY, environment)
     top = {name.partition(".")[0] for name in loaded}
     assert HEAVY & top == set()
     assert ELSEWHERE & loaded == set()

@@ -12,8 +12,8 @@ import pytest
 from store.shipping.bucket import Location
 from store.shipping.s3 import S3Bucket
 from tests.shipping.proxy import Proxy
+from tests.shipping.real import World
 from tests.shipping.servers import CREDENTIALS, NAMES, Server, shared_server
-from tests.shipping.world import World
 
 # No test may find the person's own credentials, or ask a cloud for some.
 for _name in [name for name in os.environ if name.startswith("AWS_")]:

@@ -26,11 +26,12 @@ from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.marks import Remote
 from store.errors import Fenced, Forked, LeaseHeld, LeaseLost, RecallError, Unavailable
 from store.keeper import Keeper
-from store.lease import Fence
+from store.lease import Fence, LeaseRequest
 from store.process import Process
 from store.records import ACTION, NEXT, TURN, Draft, Record
 from store.shipping.backend import ShippingBackend
 from store.shipping.packing import Limits
+from store.shipping.protocol import elapsed_ms
 from store.shipping.shipper import Shipper
 from store.verify import Problem, verify
 from tests.shipping.history import Broken, History
@@ -72,6 +73,7 @@ class Worker:
         self.store = machine.open()
         process = Process(machine.name, machine.clock.boot, "", number, str(number))
         self.keeper = Keeper(self.store, AGENT, ttl_ms=TTL_MS, holder=f"p{number}", process=process, background=False)
+        self.adopted = adopt is not None
         if adopt is not None:
             self.keeper = Keeper.adopt(self.store, adopt, renew=True)
         self.waiting: list[Record] = []
@@ -85,6 +87,15 @@ class Worker:
             return self.store.append(fence, [Draft(kind, body, seq=NEXT)], renew=renew)[0]
 
         return self.keeper.write(write)
+
+    def take_by_force(self) -> None:
+        """Take the lease whoever has it, as an operator decides it."""
+        number = str(self.number)
+        process = Process(self.machine.name, self.machine.clock.boot, "", self.number, number)
+        inc = self.world.digits.hex(32)
+        asked = LeaseRequest(AGENT, inc, f"p{number}", process, TTL_MS, breaking=True, by="op", why="stuck")
+        self.keeper = Keeper.adopt(self.store, self.store.acquire(asked).lease.fence, renew=True)
+        self.adopted = True
 
     def turn(self, size: int) -> None:
         self.append(TURN, {"role": "user", "content": "x" * size})
@@ -118,6 +129,9 @@ class Worker:
             except LeaseLost:
                 self.waiting.clear()
                 raise
+            lease, now = self.store.lease(AGENT), self.machine.clock.now()
+            if lease is None or elapsed_ms(lease.renewed, now) >= lease.ttl_ms:
+                raise Broken("a tool starts under a lease whose time is over")
             self.world.history.secured(record, self.keeper.fence, asked=self.world.bucket.calls > calls)
             self.waiting.remove(record)
 
@@ -133,11 +147,11 @@ class Worker:
 class World:
     """The machines, their processes, and the bucket."""
 
-    def __init__(self, seed: int, place: Path, say: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, seed: int, place: Path, say: Callable[[str], None], kind: type[MemoryBucket]) -> None:
         self.random, self.time, self.say, self.place = Random(seed), Time(), say, place
         self.digits = Digits(self.random)
         self.history = History(AGENT)
-        self.bucket = MemoryBucket(self.random, self.time, self.history)
+        self.bucket = kind(self.random, self.time, self.history)
         # What checks reads everything, and nothing goes wrong for it.
         self.history.bucket = _Plain(self.bucket)
         self.machines: list[Machine] = []
@@ -181,6 +195,7 @@ class World:
         if self.copies and self.random.random() < 0.4:
             path, _, lines = self.random.choice(self.copies)
         made = Machine(self, self._name(), self.place)
+        self.count("a copy")
         self.say(f"{path.name} is copied as {made.name}")
         self._copied(path, made.path)
         made.lines = set(lines)
@@ -198,6 +213,7 @@ class World:
         self.copies.append((path, machine, set(machine.lines)))
 
     def delete(self, machine: Machine) -> None:
+        self.count("a machine lost")
         self.say(f"{machine.name} is gone, with its disk")
         for worker in [each for each in self.workers if each.machine is machine]:
             self.kill(worker)
@@ -248,7 +264,10 @@ class World:
         """A new process tries to resume the agent; now and then a person breaks the lease for it."""
         worker = Worker(self, machine, self._number())
         self.workers.append(worker)
-        self.doing(worker, "acquire", worker.keeper.acquire)
+        if self.random.random() < 0.15:
+            self.doing(worker, "break", worker.take_by_force)
+        else:
+            self.doing(worker, "acquire", worker.keeper.acquire)
         if worker in self.workers and not worker.keeper.held:
             if self.random.random() < 0.5:
                 self.time.now += 70
@@ -259,6 +278,9 @@ class World:
     def work(self, worker: Worker) -> None:
         """One operation of a process."""
         size = self.random.choice((10, 10, 300, 20_000))
+        if worker.adopted and not worker.keeper.held:
+            self.kill(worker)  # a shell session takes no lease by itself
+            return
         if not worker.keeper.held:
             choices: list[tuple[str, int, Callable[[], object]]] = [
                 ("acquire", 6, worker.keeper.acquire),
@@ -275,7 +297,7 @@ class World:
                 ("release", 1, worker.keeper.release),
                 ("maintain", 2, lambda: worker.store.shipper.maintain(worker.keeper.fence)),
                 ("pull", 1, lambda: worker.store.shipper.pull(AGENT)),
-                ("acquire", 1, worker.keeper.acquire),
+                ("acquire", int(not worker.adopted), worker.keeper.acquire),
             ]
         name, _, operation = self.random.choices(choices, [weight for _, weight, _ in choices])[0]
         self.doing(worker, name, operation)
@@ -299,9 +321,10 @@ class World:
 
     def meanwhile(self, machine: str) -> None:
         """While one process waits for the bucket, others go on: on other machines, or writing beside it."""
-        if self._deep or self.random.random() > 0.08 or not self.workers:
+        if self._deep or self.random.random() > 0.12 or not self.workers:
             return
-        worker = self.random.choice(self.workers)
+        beside = [each for each in self.workers if each.machine.name == machine and each.keeper.held]
+        worker = self.random.choice(beside if beside and self.random.random() < 0.5 else self.workers)
         self._deep += 1
         try:
             if worker.machine.name != machine:
@@ -375,13 +398,19 @@ class _Plain:
         return Object(found[0], found[1], None, None) if found else None
 
 
-def run(seed: int, place: Path, say: Callable[[str], None] = lambda line: None) -> World:
-    """One whole history.
+def run(
+    seed: int,
+    place: Path,
+    say: Callable[[str], None] = lambda line: None,
+    *,
+    kind: type[MemoryBucket] = MemoryBucket,
+) -> World:
+    """One whole history, in a directory of its own.
 
     Raises:
         Broken: with the seed in it.
     """
-    world = World(seed, place, say)
+    world = World(seed, place, say, kind)
     try:
         for number in range(STEPS):
             world.step()

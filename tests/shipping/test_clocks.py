@@ -18,7 +18,7 @@ from tests.engine import SetClock
 from tests.shipping import faults
 from tests.shipping.machines import AGENT, resumed
 from tests.shipping.proxy import Forward, Reply, Request
-from tests.shipping.world import World, fence_of, left, raised, store_of
+from tests.shipping.real import World, fence_of, left, raised, store_of
 
 pytestmark = pytest.mark.parametrize("server", ["moto"], indirect=True)
 

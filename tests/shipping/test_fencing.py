@@ -26,7 +26,7 @@ from store.shipping.backend import ShippingBackend
 from tests.engine import SetClock
 from tests.shipping import faults
 from tests.shipping.machines import AGENT, machine, resumed
-from tests.shipping.world import World, fence_of, left, raised, store_of
+from tests.shipping.real import World, fence_of, left, raised, store_of
 
 on_seaweedfs = pytest.mark.parametrize("server", ["seaweedfs"], indirect=True)
 on_moto = pytest.mark.parametrize("server", ["moto"], indirect=True)

@@ -18,7 +18,7 @@ from store.shipping.s3 import S3Bucket
 from tests.shipping import faults
 from tests.shipping.machines import AGENT, HEAD, machine, resumed
 from tests.shipping.proxy import Fault, Forward, Reply, Request
-from tests.shipping.world import World, fence_of, left, raised, store_of
+from tests.shipping.real import World, fence_of, left, raised, store_of
 
 on_seaweedfs = pytest.mark.parametrize("server", ["seaweedfs"], indirect=True)
 on_moto = pytest.mark.parametrize("server", ["moto"], indirect=True)

@@ -21,8 +21,8 @@ from store.records import ACTION
 from tests.shipping import faults
 from tests.shipping.machines import AGENT, attach, resumed
 from tests.shipping.proxy import Fault
+from tests.shipping.real import World, left, store_of
 from tests.shipping.workers import Worker, Workers
-from tests.shipping.world import World, left, store_of
 
 on_seaweedfs = pytest.mark.parametrize("server", ["seaweedfs"], indirect=True)
 on_moto = pytest.mark.parametrize("server", ["moto"], indirect=True)

@@ -18,8 +18,8 @@ from tests.disks import fill_up, small_disk
 from tests.shipping import faults
 from tests.shipping.machines import AGENT, resumed
 from tests.shipping.proxy import Fault, Forward, Reply, Request
+from tests.shipping.real import World, fence_of, left, raised, store_of
 from tests.shipping.servers import Server
-from tests.shipping.world import World, fence_of, left, raised, store_of
 
 on_seaweedfs = pytest.mark.parametrize("server", ["seaweedfs"], indirect=True)
 on_moto = pytest.mark.parametrize("server", ["moto"], indirect=True)

@@ -278,7 +278,8 @@ def test_a_reader_whose_objects_are_collected_reads_the_head_again(
     store = opened(tmp_path / "a", bucket, limits=replace(TINY, refs=64, segment=64_000))
     write(store, 60, tidy=False)
     other = opened(tmp_path / "b", bucket, limits=TINY)
-    get, struck = bucket.get, []
+    get = bucket.get
+    struck: list[str] = []
 
     def strike(key: str) -> Object | None:
         if "/seg/" in key and not struck:

@@ -94,13 +94,24 @@ class Ledger:
         self.put_lease(lease)
         self._backend.rebuild(self._connection, lease.agent, lease.branch)
 
+    def start_over(self, lease: Lease, lineage: str, base: int, base_hash: bytes, reason: str, at: Instant) -> None:
+        """Leave all of an agent's log on its branch, and put the agent on an empty one of another lineage.
+
+        Args:
+            base, base_hash: where the log that is to come starts.
+        """
+        number = self.new_branch(lease.agent, lineage, parent=0, start=base, start_hash=base_hash, reason=reason, at=at)
+        self.put_lease(replace(lease, branch=number, lineage=lineage, state="released", imported=False))
+        self.drop_mark(lease.agent)
+        self._backend.rebuild(self._connection, lease.agent, number)
+
     def extend(self, agent: str, branch: int, lines: Iterable[tuple[int, bytes, bytes]]) -> None:
         """Add lines of the bucket to a branch, each with its lsn and its hash; the caller has checked them."""
         for lsn, line, link in lines:
             fields, _ = body_of(line)
             assert fields is not None
             kind, key = fields["kind"], fields["key"]
-            seq, name = _numbered_or_named(kind, key.partition(":")[2])
+            seq, name = numbered_or_named(kind, key.partition(":")[2])
             values = (agent, branch, lsn, fields["epoch"], key, kind, seq, name, line.decode(), fields["at"], link)
             self._connection.execute(sql.RECORD_INSERT, values)
             head = (agent, kind, seq, name, branch, lsn, is_open(kind, line))
@@ -112,6 +123,6 @@ class Ledger:
             self._connection.execute(sql.BLOB_INSERT, (agent, name, data))
 
 
-def _numbered_or_named(kind: str, tag: str) -> tuple[int, str]:
+def numbered_or_named(kind: str, tag: str) -> tuple[int, str]:
     """The seq or the name that a key ends with; of a kind from a newer version, digits are taken for a seq."""
     return (0, tag) if kind in NAMED or not tag.isascii() or not tag.isdigit() or len(tag) > 18 else (int(tag), "")

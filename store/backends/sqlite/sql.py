@@ -73,17 +73,17 @@ IN_FORCE_COUNT = "SELECT count(*) FROM heads INDEXED BY heads_open WHERE open > 
 
 # The index records_key serves these; its condition has to stand in them as it is in
 # the schema. {path} is the branches that make up the log.
-_CHANGING = "'action', 'pointer', 'output', 'step', 'tool', 'run', 'lifecycle'"
+_CHANGING = "r.kind NOT IN ('turn', 'working_state')"
 HISTORY = (
     f"SELECT {RECORD} FROM records r WHERE r.agent = ? AND r.kind = ? AND r.seq = ? AND r.name = ? "
-    f"AND r.kind IN ({_CHANGING}) AND r.lsn <= ? AND ({{path}}) ORDER BY r.lsn DESC LIMIT ?"
+    f"AND {_CHANGING} AND r.lsn <= ? AND ({{path}}) ORDER BY r.lsn DESC LIMIT ?"
 )
 # The newest record of each key at an earlier moment, a page of keys at a time: found in
 # the index alone, since a bare column beside a max() is that of its row
 # (sqlite.org/lang_select.html, "Bare columns").
 AT = (
     f"SELECT {RECORD} FROM (SELECT r.branch, max(r.lsn) AS lsn FROM records r INDEXED BY records_key "
-    f"WHERE r.agent = ? AND r.kind = ? AND r.kind IN ({_CHANGING}) AND (r.seq, r.name) {{beyond}} (?, ?) "
+    f"WHERE r.agent = ? AND r.kind = ? AND {_CHANGING} AND (r.seq, r.name) {{beyond}} (?, ?) "
     "AND r.lsn <= ? AND ({path}) GROUP BY r.seq, r.name ORDER BY r.seq {order}, r.name {order} LIMIT ?) k "
     "JOIN records r ON r.agent = ? AND r.branch = k.branch AND r.lsn = k.lsn ORDER BY r.seq {order}, r.name {order}"
 )

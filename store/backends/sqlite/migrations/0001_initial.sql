@@ -56,7 +56,7 @@ CREATE TABLE records (
 -- The history of one key, for the kinds whose keys change. Turns and working
 -- states never do, and pay nothing for it.
 CREATE INDEX records_key ON records (agent, kind, seq, name, lsn, branch)
-    WHERE kind IN ('action', 'pointer', 'output', 'step', 'tool', 'run', 'lifecycle');
+    WHERE kind NOT IN ('turn', 'working_state');
 
 CREATE TABLE blobs (
     agent TEXT NOT NULL,

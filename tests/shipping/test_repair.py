@@ -1,0 +1,207 @@
+"""Mending an agent whose log here and in the bucket contradict each other."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+
+from store.asides import asides
+from store.errors import Conflict, Corrupt, LeaseHeld, RemoteRefused
+from store.shipping.repairing import Finding, Keep, Repaired, Repairing, examine
+from tests.shipping.world import BOT, World, key, request
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """Machines a and b on one bucket, with a turn that both could have."""
+    world = World(tmp_path)
+    for name in ("a", "b"):
+        world.attach(name)
+    world.write("a", "one")
+    return world
+
+
+def break_(world: World, trouble: str) -> None:
+    """Bring about a trouble that machine a will meet; what it wrote last is then at stake."""
+    before = world.bucket.objects[key()]
+    shutil.copytree(world.directory("a"), world.directory("copy"))
+    world.write("a", "two")
+    if trouble == "head missing":
+        del world.bucket.objects[key()]
+    elif trouble == "head damaged":
+        world.bucket.objects[key()] = (b"{}", '"damaged"', 0.0)
+    else:
+        world.bucket.objects[key()] = before  # a person restored an old version
+    if trouble == "forked":
+        for number in range(3):
+            world.write("copy", f"other {number}")
+    if trouble == "store broken":
+        world.write("copy", "other 0")
+
+
+def found(world: World, name: str = "a") -> Finding:
+    with world.plain(name) as store:
+        return examine(store, world.bucket, BOT)
+
+
+def repair(world: World, finding: Finding, keep: Keep, name: str = "a", *, force: bool = False) -> Repaired:
+    with world.plain(name) as store:
+        remote = store.remote()
+        assert remote is not None
+        return Repairing(store, world.bucket, remote, force=force).repair(finding, keep)
+
+
+TROUBLES = ["remote regressed", "forked", "store broken", "head missing", "head damaged"]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_contradiction_stops_every_write_and_is_shown(world: World, trouble: str) -> None:
+    """The agent is refused until a person has looked; looking writes nothing, here or there."""
+    break_(world, trouble)
+    for _ in range(2):
+        with pytest.raises(Corrupt) as refused:
+            world.write("a", "refused")
+        assert "recall remote repair bot" in refused.value.hint
+    objects = dict(world.bucket.objects)
+    finding = found(world)
+    assert finding == found(world)
+    assert finding.trouble == trouble
+    readable = trouble not in ("head missing", "head damaged")
+    assert (finding.remote is not None) == readable
+    assert finding.choices == (("here", "remote") if readable else ("here",))
+    assert (finding.common, finding.here.last) == ((2, 4) if readable else (0, 4))
+    assert world.bucket.objects == objects
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_the_log_here_can_go_on(world: World, trouble: str) -> None:
+    """Under a new lineage and an epoch above every other; what only the bucket had is evidence there."""
+    break_(world, trouble)
+    with pytest.raises(Corrupt):
+        world.write("a", "refused")
+    there = world.bucket.objects.get(key())
+    finding = found(world)
+    done = repair(world, finding, "here")
+    head = world.head()
+    highest = max(finding.here.epoch, finding.remote.epoch if finding.remote else 0)
+    assert (head.state, head.epoch, head.lineage, head.last) == ("released", highest + 1, done.lineage, 4)
+    assert [each.lineage for each in head.origins] == [finding.here.lineage]
+    if there is not None:
+        evidence = [each for name, each in world.bucket.objects.items() if "/aside/repaired-" in name]
+        lines = gzip.decompress(evidence[0][0]).splitlines()
+        assert len(lines) == 2 + (finding.remote.alone if finding.remote else 0)
+    world.write("a", "three")
+    assert world.texts("a") == ["one", "two", "three"]
+    world.attach("fresh")
+    world.write("fresh", "four")
+    assert world.texts("fresh") == ["one", "two", "three", "four"]
+    world.write("a", "five")
+    assert world.sound("a", "fresh")
+
+
+@pytest.mark.parametrize("trouble", TROUBLES[:3])
+def test_the_log_of_the_bucket_can_go_on(world: World, trouble: str) -> None:
+    """What is only here is set aside, and put into the bucket as evidence."""
+    break_(world, trouble)
+    with pytest.raises(Corrupt):
+        world.write("a", "refused")
+    finding = found(world)
+    assert finding.remote is not None
+    done = repair(world, finding, "remote")
+    assert world.head().epoch == max(finding.here.epoch, finding.remote.epoch) + 1
+    assert (done.last, world.head().last) == (finding.remote.last, finding.remote.last)
+    world.write("a", "three")
+    assert "two" not in world.texts("a")
+    with world.plain("a") as store:
+        assert asides(store, BOT)
+    assert [each for each in world.bucket.objects if "/aside/" in each]
+    world.write("b", "four")
+    world.write("a", "five")
+    assert world.texts("a") == [*world.texts("b"), "five"]
+    assert world.sound("a", "b")
+
+
+def test_the_others_meet_the_new_lineage(world: World) -> None:
+    """A machine that was at one with the log that was kept goes on; one that had the other log is in trouble itself."""
+    world.write("b", "shared")
+    world.write("a", "again")
+    break_(world, "forked")
+    with pytest.raises(Corrupt):
+        world.write("a", "refused")
+    repair(world, found(world), "here")
+    world.write("b", "goes on")
+    with pytest.raises(Corrupt):
+        world.write("copy", "refused")
+    repair(world, found(world, "copy"), "remote", "copy")
+    world.write("copy", "back")
+    assert world.texts("copy") == ["one", "shared", "again", "two", "goes on", "back"]
+    assert world.sound("a", "b", "copy")
+
+
+def test_an_agent_that_was_taken_away_can_be_brought_back(world: World) -> None:
+    """If the store that it went on in is lost, the bucket's copy is where it goes on from."""
+    world.write("b", "two")
+    world.detach("b", "take")
+    shutil.rmtree(world.directory("b"))
+    finding = found(world)
+    assert finding.trouble == "taken away"
+    repair(world, finding, "remote")
+    world.write("a", "three")
+    assert world.texts("a") == ["one", "two", "three"]
+    assert world.sound("a")
+
+
+def test_where_nothing_contradicts_nothing_is_found(world: World) -> None:
+    """Records that wait to be shipped, or that another machine has shipped, are no trouble."""
+    assert found(world).trouble == ""
+    world.write("b", "two")
+    assert (found(world).trouble, found(world).common) == ("", 2)
+    world.write("a", "three", ship="off")
+    assert found(world).trouble == ""
+
+
+def test_it_is_repaired_as_it_was_found_or_not_at_all(world: World) -> None:
+    """Whoever said which log to keep had seen both; if one has changed since, he looks again."""
+    break_(world, "forked")
+    finding = found(world)
+    world.write("copy", "one more")
+    with pytest.raises(Conflict, match="not so any more"):
+        repair(world, finding, "here")
+    assert world.head().lineage == finding.here.lineage
+
+
+def test_nobody_who_acts_is_overtaken_by_a_repair(world: World) -> None:
+    """A live lease refuses it, unless it is fenced on purpose."""
+    break_(world, "forked")
+    with world.opened("copy") as store:
+        fence = store.acquire(request()).lease.fence
+        finding = found(world)
+        with pytest.raises(LeaseHeld, match="tester"):
+            repair(world, finding, "here")
+        assert repair(world, finding, "here", force=True).kept == "here"
+        with pytest.raises(Corrupt):  # its own log is now the other one
+            store.secure(fence, store.counters(BOT).lsn)
+
+
+def test_a_refusal_in_the_middle_leaves_it_as_it_was(world: World) -> None:
+    """If the bucket does not take the new head, the trouble stays named, and the next call does it all."""
+    break_(world, "remote regressed")
+    with pytest.raises(Corrupt):
+        world.write("a", "refused")
+    finding = found(world)
+
+    def refuse(what: str) -> None:
+        if what.startswith("swap"):
+            raise RemoteRefused(remote="s3://memory", reason="read only")
+
+    world.bucket.before = refuse
+    with pytest.raises(RemoteRefused):
+        repair(world, finding, "here")
+    world.bucket.before = lambda what: None
+    with pytest.raises(Corrupt):
+        world.write("a", "refused")
+    assert repair(world, found(world), "here").last == 4
+    assert world.sound("a")
