@@ -211,6 +211,7 @@ class Repairing(Bringing):
                 self.request(local.agent),
                 store=self.store.store_id,
                 highest=epoch,
+                known=local.hash_at,
                 since=local.sight(head.rev),
                 now=now,
                 dead=provably_dead,

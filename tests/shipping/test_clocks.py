@@ -5,6 +5,7 @@ Numbers of rows are those of the interleavings that the protocol has to survive.
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from functools import partial
@@ -17,7 +18,7 @@ from store.keeper import Keeper
 from tests.engine import SetClock
 from tests.shipping import faults
 from tests.shipping.machines import AGENT, resumed
-from tests.shipping.proxy import Forward, Reply, Request
+from tests.shipping.proxy import Fault, Forward, Reply, Request
 from tests.shipping.real import World, fence_of, left, raised, store_of
 
 pytestmark = pytest.mark.parametrize("server", ["moto"], indirect=True)
@@ -200,13 +201,7 @@ def test_10_the_lease_is_measured_from_before_the_write_was_sent(world: World) -
     clock = SetClock()
     store = world.machine("a", clock=clock)
 
-    class Late(faults.Slow):
-        def act(self, request: Request, forward: Forward) -> Reply:
-            reply = forward(request)
-            clock.move(30)
-            return reply
-
-    late = world.proxy.inject(Late(0), "put", key="head.json")
+    late = world.proxy.inject(Late(clock, 30), "put", key="head.json")
     agent = resumed(store)
     assert late.happened == 1
     clock.move(11)  # 41 s after it was sent
@@ -216,3 +211,46 @@ def test_10_the_lease_is_measured_from_before_the_write_was_sent(world: World) -
     assert agent.epoch == 2
     agent.release()
     world.check()
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["nobody took over", "another took over"])
+def test_12_a_barrier_that_took_too_long_starts_no_tool(world: World, taken: bool) -> None:
+    """Row 12 and rule 6: past two thirds of the ttl nothing is started, though the bucket has the intent by then."""
+    clock = SetClock()
+    store = world.machine("a", clock=clock)
+    agent = resumed(store)
+    late = world.proxy.inject(Late(clock, TTL), "put", key="head.json")
+    if taken:
+        gate = world.proxy.inject(faults.Pause(), "get", key="head.json")
+        thread = threading.Thread(
+            target=lambda: raised(LeaseLost, partial(agent.begin_action, "email", "external", "1"))
+        )
+        thread.start()
+        gate.wait_for_waiting()  # it looks, since its time is over
+        other = world.successor("b")
+        assert [each.status for each in other.pending_actions()] == ["unknown"]
+        gate.release()
+        thread.join(30)
+        assert not agent.lease_held
+        other.release()
+    else:
+        action = agent.begin_action("email", "external", "1")
+        assert (action.status, agent.epoch) == ("started", 2)  # acquired again first: nobody else has acted
+        world.promise(store)
+        assert world.names().count("act:1") == 1
+        agent.release()
+    assert late.happened == 1
+    world.check()
+
+
+class Late(Fault):
+    """The server does it at once; when the answer comes, so many seconds have passed here."""
+
+    def __init__(self, clock: SetClock, seconds: float) -> None:
+        super().__init__()
+        self._clock, self._seconds = clock, seconds
+
+    def act(self, request: Request, forward: Forward) -> Reply:
+        reply = forward(request)
+        self._clock.move(self._seconds)
+        return reply

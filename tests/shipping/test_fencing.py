@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from store.agent import Agent
 from store.errors import Forked, LeaseHeld, LeaseLost
 from store.keeper import Keeper
 from store.process import this_process
+from store.records import NEXT, TURN, Draft
 from store.shipping.backend import ShippingBackend
 from tests.engine import SetClock
 from tests.shipping import faults
@@ -351,4 +353,24 @@ def test_a_machine_opened_anew_finds_the_same(tmp_path: Path, world: World) -> N
         assert left(again) == [["lease:1", "turn:1", "tool:email", "act:1"]]
         again.close()
     assert len(list(world.direct.list(f"agents/{AGENT}/aside/"))) == 1
+    world.check()
+
+
+@on_moto
+def test_25_what_two_copies_of_a_directory_set_aside_is_kept_of_both(world: World) -> None:
+    """Rows 8 and 25: the copies are one store by name, and what each left at the same place is filed apart."""
+    agent = resumed(world.machine("a"))
+    agent.begin_action("lookup", "idempotent", "1")
+    copied(world, "a", "copy")
+    world.successor("b").release()
+    for name in ("a", "copy"):
+        store = world.machine(name)
+        lease = store.lease(AGENT)
+        assert lease is not None
+        store.append(lease.fence, [Draft(TURN, {"role": "user", "content": f"only in {name}"}, seq=NEXT)])
+        raised(LeaseLost, partial(store.shipper.push, lease.fence))
+        resumed(store).release()
+        assert left(store) == [["turn:1"]]
+    said = json.dumps(filed(world))
+    assert "only in a" in said and "only in copy" in said
     world.check()
