@@ -516,15 +516,19 @@ class Shipper:
             seen = self._look(local)
             if seen.head is None:
                 return None
-            row = self.store.lease(agent)
-            ours = seen.head.lease.dir == self.store.store_id  # else the row is a copy of another's
-            if ours and row is not None and row.fence == seen.head.fence and row.state == "held":
-                return seen.head  # it is this store that writes it
+            if self._writes(seen.head):
+                return seen.head
             seen = self._read_up(local, seen)
             assert seen.head is not None
             if local.hash_at(seen.head.last) == seen.head.hash:
                 local.learn(seen.head, seen.etag)
             return seen.head
+
+    def _writes(self, head: Head) -> bool:
+        """Whether it is this store that writes the log; of a holder elsewhere its row says the same as the head."""
+        row = self.store.lease(head.agent)
+        held = row is not None and row.state == "held" and row.is_of(head.fence)
+        return held and head.lease.dir == self.store.store_id
 
     def _look(self, local: Local, tries: Tries | None = None) -> Seen:
         """The head as it is now. Raises Forked where it contradicts what this store has seen."""
