@@ -55,6 +55,7 @@ _recall_has() {
         'recall aside show') return 0 ;;
         'recall aside export') return 0 ;;
         'recall demo') return 0 ;;
+        'recall mcp') return 0 ;;
         'recall completions') return 0 ;;
         'recall help') return 0 ;;
         *) return 1 ;;
@@ -64,7 +65,7 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import doctor query aside demo completions help'
+            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import doctor query aside demo mcp completions help'
             options='--version --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend' ;;
         'recall agents')
@@ -275,6 +276,10 @@ _recall_at() {
             words=''
             options='--by-hand --keep --dir --backend --json --jsonl --no-color -h --help'
             valued='--dir --backend' ;;
+        'recall mcp')
+            words=''
+            options='--write --agent-tools --no-agent-tools --dir --backend --json --jsonl --no-color -h --help'
+            valued='--dir --backend' ;;
         'recall completions')
             words=''
             options='--dir --backend --json --jsonl --no-color -h --help'
@@ -447,6 +452,7 @@ _recall_value() {
         'recall aside export --agent') stored=agent ;;
         'recall aside export --dir') files=1 ;;
         'recall demo --dir') files=1 ;;
+        'recall mcp --dir') files=1 ;;
         'recall completions --dir') files=1 ;;
         'recall help --dir') files=1 ;;
     esac
@@ -486,7 +492,7 @@ _recall_argument() {
         'recall aside show:0') stored=agent ;;
         'recall aside export:0') stored=agent ;;
         'recall completions:0') choices='bash zsh fish' ;;
-        'recall help:'*) choices='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import doctor query aside demo completions help exit-codes' ;;
+        'recall help:'*) choices='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import doctor query aside demo mcp completions help exit-codes' ;;
     esac
 }
 

@@ -37,7 +37,7 @@ from recall_cli import check_engine
 if TYPE_CHECKING:
     from recall_cli.render import Out
 
-LOOK, ACT, KEEP = "Look", "Act", "Keep"
+LOOK, ACT, KEEP, SPEAK = "Look", "Act", "Keep", "Speak"
 
 
 class Entry(NamedTuple):
@@ -72,6 +72,7 @@ COMMANDS: dict[str, Entry] = {
     "query": Entry("query", "Answer a SELECT over the store", KEEP),
     "aside": Entry("aside", "What was set aside: records that an agent's log no longer goes through", KEEP),
     "demo": Entry("demo", "Show it: an agent is killed while it sends an email, and one email is sent", KEEP),
+    "mcp": Entry("mcp", "Serve agents' records to an MCP host, over stdin and stdout", SPEAK),
     "completions": Entry("completions", "Print the completion script of a shell", KEEP),
     "help": Entry("help", "Explain a command, or the exit codes", KEEP),
 }

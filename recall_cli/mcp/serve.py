@@ -1,0 +1,183 @@
+"""The server's process: its streams, its signals, its two threads, its end.
+
+The main thread reads, and only reads, so that it always notices that stdin
+has closed or that a signal has come. A second thread answers, one message
+after another, so that the calls of a session keep their order; the leases are
+renewed by threads of their own, however long a call or a slow client takes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+from collections import deque
+from typing import Any
+
+from recall_cli.mcp import framing
+from recall_cli.mcp.protocol import Protocol, cancels, line_of
+from recall_cli.mcp.session import complain
+from recall_cli.streams import write_all
+
+_CHUNK = 1 << 20
+_MOST_WAITING = 64 << 20  # bytes of messages that wait for their turn; beyond it stdin is left alone
+_GRACE = 10.0  # seconds for what was asked before stdin closed
+_LAST = 1.0  # seconds for the call that is under way when a signal comes
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def serve(protocol: Protocol) -> int:
+    """Answer what comes on stdin until it closes, until nobody reads stdout, or until told to end.
+
+    Returns:
+        0, or 130 after an interrupt from the keyboard.
+    """
+    given, taken = _streams()
+    wake, woken = os.pipe()
+    os.set_blocking(woken, False)
+    seen = _catch_signals(woken)
+    worker = _Worker(protocol, taken, woken)
+    worker.start()
+    _read(given, wake, worker, seen)
+    worker.finish(at_once=bool(seen))
+    deadline = _LAST if seen else _GRACE
+    waited = 0.0
+    while worker.is_alive() and waited < deadline:
+        worker.join(0.05)
+        waited += 0.05
+        if seen:  # it may come while we wait
+            deadline = min(deadline, waited + _LAST) if deadline == _GRACE else deadline
+    protocol.session.close()
+    return 130 if signal.SIGINT in seen else 0
+
+
+def _streams() -> tuple[int, int]:
+    """Descriptors of the client's stdin and stdout that no child inherits.
+
+    In their old places stand /dev/null and stderr, so that nothing else, in
+    this process or a child, reads a message or writes between two answers.
+    """
+    given, taken = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    sys.stdout.flush()
+    os.dup2(2, 1)
+    return given, taken
+
+
+def _catch_signals(woken: int) -> list[int]:
+    """Signals only wake the reader; which ones came is in the list."""
+    seen: list[int] = []
+    for each in _SIGNALS:
+        signal.signal(each, lambda number, frame: seen.append(number))
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    return seen
+
+
+def _read(given: int, wake: int, worker: _Worker, seen: list[int]) -> None:
+    """Pass on messages until stdin ends, the worker does, or a signal comes."""
+    lines = framing.Lines()
+    while not seen and not worker.stopped:
+        sources = [wake] if worker.full else [given, wake]
+        ready = select.select(sources, [], [])[0]
+        if wake in ready:
+            os.read(wake, 4096)
+        if given not in ready:
+            continue
+        try:
+            chunk = os.read(given, _CHUNK)
+        except BlockingIOError:
+            continue
+        except OSError as problem:
+            complain(f"stdin cannot be read: {problem.strerror}")
+            return
+        for line in lines.feed(chunk) if chunk else lines.end():
+            worker.take(line)
+        if not chunk:
+            return
+
+
+class _Worker(threading.Thread):
+    """Answers messages in the order in which they came.
+
+    Attributes:
+        full: so much waits that no more should be read now.
+        stopped: nobody reads the answers any more.
+    """
+
+    def __init__(self, protocol: Protocol, taken: int, woken: int) -> None:
+        super().__init__(daemon=True, name="recall-mcp")
+        self._protocol, self._taken, self._woken = protocol, taken, woken
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[Any, int]] = deque()
+        self._size = 0
+        self._ending = False
+        self.full = False
+        self.stopped = False
+
+    def take(self, line: bytes | framing.Broken) -> None:
+        """A message for later. A ping comes before what waits, and a cancellation takes out what waits."""
+        message = framing.parse(line) if isinstance(line, bytes) else line
+        size = len(line) if isinstance(line, bytes) else 0
+        cancelled = cancels(message)
+        with self._changed:
+            if cancelled is not None:
+                self._drop(cancelled)
+                return
+            first = isinstance(message, dict) and message.get("method") == "ping"
+            (self._waiting.appendleft if first else self._waiting.append)((message, size))
+            self._size += size
+            self.full = self._size > _MOST_WAITING
+            self._changed.notify()
+
+    def _drop(self, id: str | int) -> None:
+        for each in self._waiting:
+            message, size = each
+            if isinstance(message, dict) and message.get("id") == id and message.get("method") != "initialize":
+                self._waiting.remove(each)
+                self._size -= size
+                return
+
+    def finish(self, *, at_once: bool) -> None:
+        """No more will come; answer what waits, or only finish what is under way."""
+        with self._changed:
+            self._ending = True
+            if at_once:
+                self._waiting.clear()
+            self._changed.notify()
+
+    def run(self) -> None:
+        try:
+            while (message := self._next()) is not None:
+                answer = self._protocol.answer(message)
+                if answer is not None:
+                    write_all(self._taken, line_of(answer))
+        except OSError:  # the client has closed stdout: it is gone, or wants no more
+            pass
+        except BaseException as problem:  # noqa: BLE001 (the process must end, and release, not hang)
+            complain(f"unexpected {type(problem).__name__}: {problem}; this is a defect of recall")
+        self.stopped = True
+        self._wake()
+
+    def _next(self) -> Any:
+        with self._changed:
+            while not self._waiting and not self._ending:
+                self._changed.wait()
+            if not self._waiting:
+                return None
+            message, size = self._waiting.popleft()
+            self._size -= size
+            if self.full and self._size <= _MOST_WAITING:
+                self.full = False
+                self._wake()
+            return message
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._woken, b"\0")
+        except OSError:
+            pass  # full of wakings already
