@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from typing import Any
 
@@ -25,7 +26,10 @@ _CHUNK = 1 << 20
 _MOST_WAITING = 64 << 20  # bytes of messages that wait for their turn; beyond it stdin is left alone
 _GRACE = 10.0  # seconds for what was asked before stdin closed
 _LAST = 1.0  # seconds for the call that is under way when a signal comes
+_STUCK = 2.0  # seconds that an answer may wait to be read once stdin has closed
+_TICK = 0.05
 
+_END = object()  # in a message's place
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -43,15 +47,20 @@ def serve(protocol: Protocol) -> int:
     worker.start()
     _read(given, wake, worker, seen)
     worker.finish(at_once=bool(seen))
-    deadline = _LAST if seen else _GRACE
-    waited = 0.0
-    while worker.is_alive() and waited < deadline:
-        worker.join(0.05)
-        waited += 0.05
-        if seen:  # it may come while we wait
-            deadline = min(deadline, waited + _LAST) if deadline == _GRACE else deadline
+    _wait(worker, seen)
     protocol.session.close()
     return 130 if signal.SIGINT in seen else 0
+
+
+def _wait(worker: _Worker, seen: list[int]) -> None:
+    """Give the worker time for what was asked of it; a signal that comes meanwhile shortens it."""
+    begun, stuck = time.monotonic(), 0.0
+    ends = begun + (_LAST if seen else _GRACE)
+    while worker.is_alive() and time.monotonic() < ends and stuck < _STUCK:
+        worker.join(_TICK)
+        stuck = stuck + _TICK if worker.writing else 0.0
+        if seen:
+            ends = min(ends, time.monotonic() + _LAST)
 
 
 def _streams() -> tuple[int, int]:
@@ -106,6 +115,7 @@ class _Worker(threading.Thread):
 
     Attributes:
         full: so much waits that no more should be read now.
+        writing: an answer is on its way, and waits if the client does not read.
         stopped: nobody reads the answers any more.
     """
 
@@ -117,6 +127,7 @@ class _Worker(threading.Thread):
         self._size = 0
         self._ending = False
         self.full = False
+        self.writing = False
         self.stopped = False
 
     def take(self, line: bytes | framing.Broken) -> None:
@@ -152,10 +163,13 @@ class _Worker(threading.Thread):
 
     def run(self) -> None:
         try:
-            while (message := self._next()) is not None:
+            while (message := self._next()) is not _END:
                 answer = self._protocol.answer(message)
                 if answer is not None:
-                    write_all(self._taken, line_of(answer))
+                    line = line_of(answer)
+                    self.writing = True
+                    write_all(self._taken, line)
+                    self.writing = False
         except OSError:  # the client has closed stdout: it is gone, or wants no more
             pass
         except BaseException as problem:  # noqa: BLE001 (the process must end, and release, not hang)
@@ -168,7 +182,7 @@ class _Worker(threading.Thread):
             while not self._waiting and not self._ending:
                 self._changed.wait()
             if not self._waiting:
-                return None
+                return _END
             message, size = self._waiting.popleft()
             self._size -= size
             if self.full and self._size <= _MOST_WAITING:
