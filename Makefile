@@ -41,4 +41,4 @@ wheel: setup ## build what users install, and try it elsewhere
 	bash tools/smoke_wheel.sh $(BIN)/python
 
 clean: ## remove what the other targets made
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .interop build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
