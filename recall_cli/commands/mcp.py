@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from recall_cli.exits import Exit
+from recall_cli.mcp.entry import PEER_FLAGS, start
 from recall_cli.options import Globals, Verbs
 from store.errors import InvalidInput
 
@@ -42,27 +42,17 @@ def run(
     A host runs it by itself. Name the command in the host's configuration, for example
     recall --dir PATH mcp --write.
     """
-    from recall_cli.mcp.protocol import Protocol
-    from recall_cli.mcp.serve import serve
-    from recall_cli.mcp.session import Session
-
     here = Globals.of(ctx)
-    if agent and not (write or write_too):
-        raise InvalidInput(field="-agent", reason="needs -write")
     if here.json or here.jsonl:
         flag = "--json" if here.json else "--jsonl"
         raise InvalidInput(field=flag, reason="does not apply: the protocol says what is printed")
-    session = Session(_directory(here, by_peer=write_too or agent or text or typed), write=write or write_too)
-    code = serve(Protocol(session, agent_tools=agent_tools))
+    given = dict(zip(PEER_FLAGS, (write_too, agent, text, typed), strict=True))
+    code = start(
+        str(here.directory) if here.dir or here.backend else "",
+        here.environment,
+        write=write or write_too,
+        agent_tools=agent_tools,
+        peer_flags=[flag for flag, there in given.items() if there],
+    )
     if code:
         raise typer.Exit(code)
-
-
-def _directory(here: Globals, *, by_peer: bool) -> Path:
-    """The store's directory. A program of the peer's names its own by RECALL_BACKEND_URL, and means just that one."""
-    if by_peer and here.environment.get("RECALL_BACKEND") and not (here.dir or here.backend):
-        from store.place import store_directory
-
-        environment = {name: value for name, value in here.environment.items() if name != "RECALL_DIR"}
-        return Path(store_directory(None, environment))
-    return here.directory

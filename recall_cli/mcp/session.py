@@ -11,7 +11,7 @@ from typing import Any
 from store.agent import Agent
 from store.backends.sqlite import SqliteBackend
 from store.client import Client
-from store.errors import BadRecord, Conflict, RecallError
+from store.errors import BadRecord, Conflict, NotFound, RecallError
 from store.keeper import Event
 from store.text import check_agent
 from store.views import View
@@ -83,10 +83,8 @@ class Session:
         """
         check_agent(agent_id)
         with self.reading() as backend:
-            if agent_id not in self._agents:
-                from recall_cli.session import require
-
-                require(backend, agent_id)
+            if agent_id not in self._agents and backend.lease(agent_id) is None:
+                raise NotFound(what="agent", name=agent_id)
             yield View(backend, agent_id)
 
     def resume(self, agent_id: str, **options: Any) -> Agent:

@@ -278,17 +278,42 @@ def test_it_loads_nothing_heavy(environment: dict[str, str], tmp_path: Path) -> 
     assert done.stdout.count(b'"isError":false') == 2
     loaded = set(done.stderr.decode().rpartition("MODULES ")[2].split())
     top = {name.partition(".")[0] for name in loaded}
-    assert not top & {
-        "mcp",
-        "pydantic",
-        "asyncio",
-        "logging",
-        "rich",
-        "http",
-        "email",
-        "boto3",
-        "sqlite_utils",
-        "platformdirs",
-    }
-    assert {name for name in loaded if name.startswith("recall_cli.commands.")} == {"recall_cli.commands.mcp"}
+    heavy = "typer mcp pydantic asyncio logging rich http email boto3 sqlite_utils platformdirs subprocess"
+    assert not top & set(heavy.split())
+    assert not {name for name in loaded if name.startswith("recall_cli.commands.")}
     assert not loaded & {"recall_cli.resolving", "recall_cli.look", "store.verify", "store.restore"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--write"],
+        ["--write", "--no-agent-tools"],
+        ["--no-agent-tools", "--agent-tools"],
+        ["-write", "-agent", "-text"],
+        ["--dir", "elsewhere", "mcp", "--write"],
+    ],
+)
+def test_the_short_way_in_is_the_parsers(environment: dict[str, str], tmp_path: Path, words: list[str]) -> None:
+    """What is started without the parser offers the same tools on the same directory as what is started with it."""
+    theirs = {"RECALL_BACKEND": "local", "RECALL_BACKEND_URL": str(tmp_path / "theirs")}
+    asked = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+    ]
+    answers = []
+    for more in ([], ["--no-color"]):
+        done = subprocess.run(
+            [COMMAND, *(words if "mcp" in words else ["mcp", *words]), *more],
+            input=b"".join(json.dumps(each).encode() + b"\n" for each in asked),
+            capture_output=True,
+            env={**environment, **theirs},
+            cwd=tmp_path,
+            timeout=30,
+            check=True,
+        )
+        answers.append([json.loads(line)["result"] for line in done.stdout.splitlines()])
+    assert answers[0] == answers[1]
+    place = answers[0][0]["serverInfo"]["database"]["url"]
+    assert Path(place).name == ("theirs" if "-write" in words else "elsewhere" if "mcp" in words else "recall-data")
