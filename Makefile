@@ -24,7 +24,8 @@ demo: setup ## an agent is killed while it sends an email, and one email is sent
 test: setup ## run the tests; TESTS=tests/cli narrows them
 	$(BIN)/python -m pytest -n auto $(TESTS)
 
-lint: setup ## check formatting, style, types and generated files
+lint: setup ## check what git tracks, formatting, style, types and generated files
+	$(BIN)/python tools/tracked.py
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -483,7 +483,7 @@ complete -c recall -n '__recall_in \'recall exec\' 1' -a '(__fish_complete_comma
 complete -c recall -n '__recall_in \'recall exec\' 2 more' -F
 complete -c recall -n '__recall_in \'recall exec\'' -l ttl -x -d 'How long the lease lasts without a renewal.'
 complete -c recall -n '__recall_in \'recall exec\'' -l wait -x -d 'How long to wait while another process holds the lease. [default: 0]'
-complete -c recall -n '__recall_in \'recall exec\'' -l holder -x -d 'The name that others see.'
+complete -c recall -n '__recall_in \'recall exec\'' -l holder -x -d 'The name that others see [default: host:pid:8 hex].'
 complete -c recall -n '__recall_in \'recall exec\'' -l run -x -d 'The run that steps belong to [default: until one ends with 0].'
 complete -c recall -n '__recall_in \'recall exec\'' -l budget -x -d 'The most tokens of the briefing. [default: 8000]'
 complete -c recall -n '__recall_in \'recall exec\'' -l grace -x -d 'At SIGTERM: how long the command may go on. [default: 25s]'

@@ -13,20 +13,23 @@ if TYPE_CHECKING:
     from store.actions import ActionEnd as ActionEnd
     from store.actions import ReconcileReport as ReconcileReport
     from store.agent import Agent as Agent
-    from store.agent import Context as Context
     from store.aio import AsyncAgent as AsyncAgent
     from store.aio import AsyncClient as AsyncClient
     from store.client import Client as Client
+    from store.context import Context as Context
     from store.errors import ActionClosed as ActionClosed
     from store.errors import ActionNotUnknown as ActionNotUnknown
     from store.errors import AgentArchived as AgentArchived
     from store.errors import AgentExists as AgentExists
     from store.errors import AlreadyBegun as AlreadyBegun
+    from store.errors import BadHead as BadHead
     from store.errors import BadImport as BadImport
     from store.errors import BadRecord as BadRecord
+    from store.errors import BucketUnfit as BucketUnfit
     from store.errors import Conflict as Conflict
     from store.errors import Corrupt as Corrupt
     from store.errors import Fenced as Fenced
+    from store.errors import Forked as Forked
     from store.errors import InvalidInput as InvalidInput
     from store.errors import LeaseExpired as LeaseExpired
     from store.errors import LeaseHeld as LeaseHeld
@@ -36,9 +39,14 @@ if TYPE_CHECKING:
     from store.errors import NetworkFilesystem as NetworkFilesystem
     from store.errors import NotFound as NotFound
     from store.errors import NotLastAttempt as NotLastAttempt
+    from store.errors import NotShipped as NotShipped
     from store.errors import PlatformUnsupported as PlatformUnsupported
     from store.errors import RecallError as RecallError
     from store.errors import RefTaken as RefTaken
+    from store.errors import RemoteChanged as RemoteChanged
+    from store.errors import RemoteNewer as RemoteNewer
+    from store.errors import RemoteRefused as RemoteRefused
+    from store.errors import RemoteUnreachable as RemoteUnreachable
     from store.errors import ResolverFailed as ResolverFailed
     from store.errors import StepFailed as StepFailed
     from store.errors import StepMismatch as StepMismatch
@@ -55,12 +63,12 @@ if TYPE_CHECKING:
     from store.errors import StoreUnreadable as StoreUnreadable
     from store.errors import TokenMismatch as TokenMismatch
     from store.errors import Unavailable as Unavailable
-    from store.records import Action as Action
-    from store.records import Output as Output
-    from store.records import OutputRef as OutputRef
-    from store.records import Pointer as Pointer
-    from store.records import Turn as Turn
-    from store.records import WorkingState as WorkingState
+    from store.values import Action as Action
+    from store.values import Output as Output
+    from store.values import OutputRef as OutputRef
+    from store.values import Pointer as Pointer
+    from store.values import Turn as Turn
+    from store.values import WorkingState as WorkingState
 
 __version__ = "1.0.0"
 
@@ -68,17 +76,19 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ERRORS = (
     "RecallError InvalidInput NotFound StoreMissing StoreEmpty LeaseHeld Fenced LeaseLost LeaseExpired "
     "LeaseNotHeld TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch NotLastAttempt RefTaken "
-    "AgentExists AgentArchived Unavailable StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable "
+    "AgentExists AgentArchived Unavailable RemoteChanged RemoteNewer RemoteRefused RemoteUnreachable BucketUnfit "
+    "NotShipped StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable "
     "StoreNewer NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun "
-    "ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport"
+    "ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport BadHead Forked"
 )
 _HOMES = {
     "store.client": "Client",
     "store.aio": "AsyncAgent AsyncClient",
-    "store.agent": "Agent Context",
+    "store.agent": "Agent",
+    "store.context": "Context",
     "store.actions": "ActionEnd ReconcileReport",
     "store.errors": _ERRORS,
-    "store.records": "Action Output OutputRef Pointer Turn WorkingState",
+    "store.values": "Action Output OutputRef Pointer Turn WorkingState",
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = [*_NAMES]  # noqa: PLE0604 (they are strings)

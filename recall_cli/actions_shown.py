@@ -10,8 +10,9 @@ from typing import Any
 from recall_cli.look import age_of, labelled, log_row
 from recall_cli.render import Column
 from store.clock import Instant
-from store.records import ACTION, Action, Record, plain
+from store.records import ACTION, Record
 from store.running import still_running
+from store.values import Action, plain
 from store.views import View
 
 STYLES = {"done": "green", "failed": "red", "unknown": "yellow", "started": "cyan", "abandoned": "dim"}

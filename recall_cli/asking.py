@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from store.actions import ActionEnd, to_mapping
 from store.canonical import BLOB_LIMIT
-from store.records import Action
+from store.values import Action
 
 DEFAULT_TIMEOUT = 60.0
 _POLL = 0.05

@@ -18,8 +18,9 @@ from recall_cli.shellwords import Word, quoted, split
 from store.backends.sqlite import SqliteBackend
 from store.errors import BadRecord
 from store.place import directory_of, store_directory
-from store.records import ACTION, OUTPUT, POINTER, STEP, TOOL, Action, Record
+from store.records import ACTION, OUTPUT, POINTER, STEP, TOOL, Record
 from store.text import AGENT_ID, cut, neutral_line
+from store.values import Action
 from store.views import View
 
 _MOST = 200

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from recall_cli.look import every_lease, seconds_since
 from store.backend import Backend
 from store.clock import Instant
-from store.records import ACTION, Action
+from store.records import ACTION
 from store.running import stuck
 from store.value import value
+from store.values import Action
 from store.views import View
 
 MOST_SEQ = 2**53

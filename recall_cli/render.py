@@ -6,8 +6,7 @@ document and ``--jsonl`` one object a line. Stored text never acts: outside
 JSON it is shown through ``neutral`` and ``neutral_line``, inside JSON active
 characters are ``\\u`` escapes.
 
-Rows may come from a generator of any length: nothing is held but the first
-page of a table on a terminal, which sets the widths.
+Rows may come from a generator of any length, and are not held.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ Row = Mapping[str, Any]
 Style = str | Callable[[Any], str]
 T = TypeVar("T")
 
-_PAGE = 200  # rows that set the widths of a table on a terminal
 _STYLES = {
     "bold": "1",
     "dim": "2",
@@ -155,7 +153,9 @@ class Out:
             return
         lines = itertools.chain((first,), lines)
         if self.terminal and not live:
-            self._rich_table(columns, lines)
+            from recall_cli.table import print_table
+
+            print_table(columns, lines, self._stdout, color=self._color)
             return
         for row in lines:
             self.write("\t".join(self._cell(column, row) for column in columns) + "\n")
@@ -184,7 +184,7 @@ class Out:
         try:
             self._stdout.write(text)
         except OSError as problem:
-            raise _failed(problem) from problem
+            raise output_failed(problem) from problem
 
     def flush(self) -> None:
         """Sends what was written; raises as ``write`` does."""
@@ -193,7 +193,7 @@ class Out:
         try:
             self._stdout.flush()
         except OSError as problem:
-            raise _failed(problem) from problem
+            raise output_failed(problem) from problem
 
     def _objects(self, rows: Iterable[Row], *, live: bool) -> None:
         if self.jsonl:
@@ -211,53 +211,6 @@ class Out:
     def _cell(self, column: Column, row: Row) -> str:
         text = column.text(row)
         return self.paint(text, column.style_of(row)) if self._color and text else text
-
-    def _rich_table(self, columns: Sequence[Column], rows: Iterator[Row]) -> None:
-        from rich.cells import cell_len
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        console = Console(
-            file=self._stdout,
-            no_color=not self._color,
-            color_system="standard" if self._color else None,
-            force_terminal=True,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            legacy_windows=False,
-        )
-        page = list(itertools.islice(rows, _PAGE))
-        widths: list[int] = []
-        while page:
-            cells = [[column.text(row)[: None if column.keep else console.width] for column in columns] for row in page]
-            table = Table(box=None, show_header=not widths, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-            if not widths:
-                widths = [
-                    max(cell_len(column.heading), *(cell_len(line[at]) for line in cells))
-                    for at, column in enumerate(columns)
-                ]
-                widths = _fit(widths, [column.keep for column in columns], console.width - 2 * len(columns))
-                # Too narrow for what must stay whole: the terminal wraps the lines, and no column is left out.
-                console.width = max(console.width, sum(widths) + 2 * len(columns))
-            for column, width in zip(columns, widths, strict=True):
-                table.add_column(
-                    Text(column.heading),
-                    width=width,
-                    no_wrap=True,
-                    overflow="ellipsis",
-                    justify="right" if column.right else "left",
-                )
-            for row, texts in zip(page, cells, strict=True):
-                table.add_row(
-                    *(Text(text, style=column.style_of(row)) for column, text in zip(columns, texts, strict=True))
-                )
-            try:
-                console.print(table)
-            except OSError as problem:
-                raise _failed(problem) from problem
-            page = list(itertools.islice(rows, _PAGE))
 
     # -- everything else, on stderr -----------------------------------------------------
 
@@ -376,7 +329,8 @@ def abandon(descriptor: int) -> None:
     os.close(null)
 
 
-def _failed(problem: OSError) -> OSError | OutputFailed:
+def output_failed(problem: OSError) -> OSError | OutputFailed:
+    """What to raise when stdout refused: a reader that is gone is no failure of the command's."""
     if isinstance(problem, BrokenPipeError):
         return problem
     return OutputFailed(reason=problem.strerror or str(problem))
@@ -395,15 +349,3 @@ def _wants_color(stream: TextIO | None, no_color: bool) -> bool:
     if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
         return True
     return os.environ.get("TERM") != "dumb" and _is_terminal(stream)
-
-
-def _fit(widths: list[int], keep: list[bool], room: int) -> list[int]:
-    """``widths`` made to sum up to at most ``room`` by shortening the widest that may be."""
-    widths = list(widths)
-    while sum(widths) > room:
-        widest = max((at for at in range(len(widths)) if not keep[at]), key=lambda at: widths[at], default=None)
-        if widest is None or widths[widest] <= 8:
-            break
-        widths[widest] -= min(sum(widths) - room, max(1, widths[widest] // 8))
-        widths[widest] = max(8, widths[widest])
-    return widths

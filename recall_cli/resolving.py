@@ -13,13 +13,15 @@ from recall_cli.exits import Exit
 from recall_cli.options import Globals
 from recall_cli.pending import MOST_SEQ, Filter, pending
 from recall_cli.session import reading, require, writing
+from store import checks
 from store.access import beside
 from store.actions import ActionEnd, already_closed
 from store.agent import Agent
 from store.errors import ActionNotUnknown, BadRecord, Conflict, InvalidInput, NotFound, RecallError, StillRunning
-from store.records import CLOSED_STATUSES, Action, plain
+from store.records import CLOSED_STATUSES
 from store.running import may_be_acting, still_running
-from store.text import quoted
+from store.text import check_text, quoted
+from store.values import Action, plain
 from store.views import View
 
 REFUSED = "refused"
@@ -200,3 +202,34 @@ def split(words: list[str]) -> tuple[list[int], str]:
         if not (word.isascii() and word.isdecimal() and len(word) <= 16 and 1 <= int(word) <= MOST_SEQ):
             raise InvalidInput(field="SEQ", reason=f"{quoted(word)} is not an action's number")
     return list(dict.fromkeys(int(word) for word in numbers)), outcome
+
+
+def check_choice(agent: str, seqs: list[int], wanted: Filter, *, all_pending: bool, settling: bool) -> None:
+    """Refuse a choice of actions that contradicts itself, or that settles more than was asked for.
+
+    Args:
+        settling: whether an outcome, or a command that tells it, was given.
+    """
+    filtered = wanted != Filter()
+    if filtered and seqs:
+        raise InvalidInput(field="SEQ", reason="cannot be combined with a filter", hint="use --all-pending instead")
+    if filtered and settling and not all_pending:
+        raise InvalidInput(field="--all-pending", reason="is needed with a filter")
+    if all_pending and seqs:
+        raise InvalidInput(field="--all-pending", reason="cannot be combined with SEQ", hint="give one of the two")
+    if seqs and not agent:
+        raise InvalidInput(field="--agent", reason="is needed with SEQ", hint="add -a AGENT, or set RECALL_AGENT")
+
+
+def check_with(with_: str | None, outcome: str, result: str | None, error: str | None, timeout: str | None) -> None:
+    """Refuse what --with cannot be combined with, and what is nothing without it."""
+    if with_ is None:
+        if timeout is not None:
+            raise InvalidInput(field="--timeout", reason="is nothing without --with")
+        return
+    check_text("--with", with_, limit=checks.STATE_LIMIT, empty=False)
+    for name, given in (("STATUS", outcome), ("--result", result), ("--error", error)):
+        if given:
+            raise InvalidInput(
+                field="--with", reason=f"cannot be combined with {name}", hint="the command tells what became of it"
+            )

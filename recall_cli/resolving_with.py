@@ -18,8 +18,8 @@ from recall_cli.values import duration
 from store.actions import already_closed
 from store.agent import Agent
 from store.errors import BadRecord, Conflict, NeedsSettling, NotFound, RecallError, StillRunning
-from store.records import Action
 from store.text import quoted
+from store.values import Action
 from store.views import View
 
 

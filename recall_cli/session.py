@@ -11,6 +11,7 @@ from recall_cli.options import Globals
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.files import exists
 from store.errors import LeaseNotHeld, NotFound, StoreEmpty, TokenMismatch, Unavailable
+from store.opening import open_store
 from store.text import check_agent
 from store.views import View
 
@@ -48,13 +49,16 @@ def viewing(here: Globals, agent: str, at: int | None = None) -> Iterator[View]:
 def require(backend: SqliteBackend, agent: str) -> None:
     """Raise NotFound unless the store knows the agent."""
     if backend.lease(agent) is None:
-        raise NotFound(what="agent", name=agent, hint="list the agents with: recall agents list")
+        hint = "list the agents with: recall agents list"
+        if backend.remote() is not None:
+            hint = f"if it is in the bucket, fetch it with: recall sync pull {agent}"
+        raise NotFound(what="agent", name=agent, hint=hint)
 
 
 @contextmanager
 def writing(here: Globals) -> Iterator[SqliteBackend]:
     """The store, opened for writing; made if it is missing."""
-    backend = SqliteBackend(here.directory, on_bad_record=here.out.warn)
+    backend = open_store(here.directory, on_bad_record=here.out.warn)
     try:
         yield backend
     finally:
@@ -95,7 +99,8 @@ def telling_if_new(here: Globals, backend: SqliteBackend, agent: str) -> Iterato
     """Say so when the block has made the agent, since a misspelt name makes one too."""
     new = backend.lease(agent) is None
     yield
-    if new:
+    lease = backend.lease(agent)
+    if new and lease is not None and lease.epoch == 1:  # a later one came out of the bucket
         here.out.message(f"agent {agent} is new")
 
 

@@ -29,10 +29,10 @@ from store.errors import (
     RecallError,
     StillRunning,
 )
-from store.records import Action
 from store.running import witness
 from store.text import quoted
 from store.value import value
+from store.values import Action
 from store.views import View
 
 if TYPE_CHECKING:

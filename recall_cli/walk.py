@@ -20,9 +20,10 @@ from store.agent import Agent
 from store.canonical import BLOB_LIMIT
 from store.clock import Instant
 from store.errors import BadRecord, Conflict, InvalidInput, NotFound, StillRunning
-from store.records import ACTION, LEASE, STEP, TOOL, Action, Record
+from store.records import ACTION, LEASE, STEP, TOOL, Record
 from store.running import may_be_acting
 from store.text import check_text, lines_of
+from store.values import Action
 from store.views import View
 
 _AROUND = 3  # records shown before and after

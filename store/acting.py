@@ -11,9 +11,10 @@ from store import checks
 from store.actions import ActionEnd, ReconcileReport
 from store.beginning import Beginning
 from store.errors import ActionClosed, ActionNotUnknown, Fenced, LeaseHeld, ResolverFailed, Unavailable
-from store.records import ACTION, NEXT, TURN, Action, Draft, Expect
+from store.records import ACTION, NEXT, TURN, Draft, Expect
 from store.running import forget, still_running
 from store.text import check_count, check_seconds, check_text, quoted
+from store.values import Action
 from store.writer import Drafts
 
 T = TypeVar("T")

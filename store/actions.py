@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from store.errors import ActionClosed, AlreadyBegun, InvalidInput, NeedsSettling, StepFailed, StepMismatch
-from store.records import CLOSED_STATUSES, STATUSES, Action, Turn
+from store.records import CLOSED_STATUSES, STATUSES
 from store.text import cut, quoted
 from store.value import value
+from store.values import Action, Turn
 
 
 @value
@@ -143,6 +144,11 @@ def check_same_call(step: str, last: Action, *, tool: str, class_: str, args: st
 def never_ran(action: Action) -> bool:
     """Whether it is known that the command could not even be started: it binds and leaves nothing."""
     return action.status == "failed" and action.command.get("never_started") is True
+
+
+def needs_barrier(class_: str) -> bool:
+    """Whether a call may start only when its intent would survive the machine; else it is run again at no cost."""
+    return class_ != "pure"
 
 
 def next_of_step(agent: str, last: Action, *, mine: bool, retry_failed: bool) -> StepVerdict:

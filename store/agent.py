@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from store import checks
 from store.acting import ActionOperations
@@ -23,19 +23,16 @@ from store.records import (
     STEP,
     TURN,
     WORKING_STATE,
-    Action,
     Draft,
     Expect,
-    Output,
-    OutputRef,
-    Pointer,
-    Turn,
-    WorkingState,
     compact,
 )
 from store.text import check_count, check_text, cut, quoted
-from store.value import value
+from store.values import Output, OutputRef, Pointer, Turn, WorkingState
 from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
+
+if TYPE_CHECKING:
+    from store.context import Context
 
 _RUN = "run-"
 _OWN_RUN = re.compile(_RUN + "[1-9][0-9]{0,17}")
@@ -45,36 +42,6 @@ _OPENING_BYTES = 400  # of a turn whose whole content became an output
 def is_own_run(name: str) -> bool:
     """Whether a run's name is one that ``begin_run`` may give."""
     return bool(_OWN_RUN.fullmatch(name))
-
-
-@value
-class Context:
-    """What a process resumes from.
-
-    Attributes:
-        fresh: the agent has nothing to go on from.
-        briefing: the text for the model.
-        epoch: of the lease, 0 while it is deferred.
-        lease_held: whether this process may write.
-        pending_actions: unfinished ones, oldest first, at most 20; ``agent.pending_actions()`` lists all.
-        omitted: how much the briefing left out, by kind.
-        tokens: the briefing's size; at most ``token_budget``.
-    """
-
-    agent_id: str
-    fresh: bool
-    briefing: str
-    epoch: int = 0
-    lease_held: bool = True
-    pending_actions: tuple[Action, ...] = ()
-    working_state: WorkingState = field(default_factory=WorkingState)
-    pointers: tuple[Pointer, ...] = ()
-    outputs: tuple[OutputRef, ...] = ()
-    recent_turns: tuple[Turn, ...] = ()
-    omitted: Mapping[str, int] = field(default_factory=dict)
-    turn_seq: int = 0
-    token_budget: int = 0
-    tokens: int = 0
 
 
 class Agent(ActionOperations):
@@ -201,27 +168,9 @@ class Agent(ActionOperations):
         return self._context
 
     def _read_context(self) -> Context:
-        viewer = self._keeper.incarnation if self._keeper.held else ""
-        parts = self.view.parts(self._budget, viewer)
-        from store.briefing import render  # a process that only writes has no use for the renderer
+        from store.context import read  # a process that only writes has no use for briefings
 
-        briefing = render(parts, self._budget)
-        return Context(
-            agent_id=self.id,
-            fresh=parts.fresh,
-            briefing=briefing.text,
-            epoch=self._keeper.epoch,
-            lease_held=self._keeper.held,
-            pending_actions=parts.pending,
-            working_state=parts.working_state,
-            pointers=parts.pointers,
-            outputs=parts.outputs,
-            recent_turns=parts.turns,
-            omitted=briefing.omitted,
-            turn_seq=parts.turns_total,
-            token_budget=briefing.budget,
-            tokens=briefing.tokens,
-        )
+        return read(self.view, self._keeper, self._budget)
 
     # -- working state --------------------------------------------------------------------
 

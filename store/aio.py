@@ -12,13 +12,16 @@ import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from store.agent import Agent, Context
+from store.agent import Agent
 from store.client import Client
 from store.clock import Clock, Random
 from store.errors import BadRecord, RecallError, StoreClosed
 from store.place import store_directory
+
+if TYPE_CHECKING:
+    from store.context import Context
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,7 +122,7 @@ class AsyncClient:
     ``resume`` was cancelled is released as soon as it is there.
 
     Args:
-        local_dir, agent, lock_timeout, on_bad_record, clock, random: those of ``Client``.
+        local_dir, agent, ship, lock_timeout, on_bad_record, clock, random: those of ``Client``.
 
     Raises:
         StoreClosed: by every call after ``close``.
@@ -130,6 +133,7 @@ class AsyncClient:
         *,
         local_dir: str | os.PathLike[str] | None = None,
         agent: bool = True,
+        ship: str | None = None,
         lock_timeout: float = 30.0,
         on_bad_record: Callable[[BadRecord], None] | None = None,
         clock: Clock | None = None,
@@ -139,6 +143,7 @@ class AsyncClient:
             Client,
             local_dir=local_dir,
             agent=agent,
+            ship=ship,
             lock_timeout=lock_timeout,
             on_bad_record=on_bad_record,
             clock=clock,

@@ -26,16 +26,12 @@ from store.records import (
     TOOL,
     TURN,
     WORKING_STATE,
-    Action,
     FetchBlob,
-    Output,
-    Pointer,
     Record,
-    Turn,
-    WorkingState,
 )
 from store.text import quoted
 from store.value import value
+from store.values import Action, Output, Pointer, Turn, WorkingState
 
 NUMBERED = (WORKING_STATE, TURN, ACTION, LEASE, RUN)
 NAMED = (POINTER, OUTPUT, STEP, TOOL, LIFECYCLE)

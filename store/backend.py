@@ -75,6 +75,7 @@ class Backend(Protocol):
     directory: str  # a local one, for the lock files of running commands
     clock: Clock
     random: Random
+    ship: str  # "" where the store itself is all there is; else when a bucket has to have an intent
     on_bad_record: Callable[[BadRecord], None]
 
     # -- leases ---------------------------------------------------------------
@@ -122,6 +123,18 @@ class Backend(Protocol):
         11. Durable when it returns: process and power may go.
         12. An append that raised left nothing behind, whatever the error.
         13. A stored record is never changed or deleted, by any later call.
+        """
+        ...
+
+    def secure(self, fence: Fence, lsn: int) -> None:
+        """Return when the record would survive the loss of the machine, as far as this store promises that.
+
+        21. In a store that ships to a bucket: the bucket is known to have it,
+            under a lease that is still ``fence``'s. Elsewhere at once.
+
+        Raises:
+            LeaseLost: another acts for the agent.
+            NotShipped, RemoteRefused: it is stored here, and not known to be in the bucket.
         """
         ...
 

@@ -9,16 +9,24 @@ from typing import Any
 from store import actions as rules
 from store import checks
 from store.actions import ActionEnd
+from store.backend import Backend
 from store.canonical import BLOB_LIMIT
-from store.errors import InvalidInput, NotLastAttempt, Stale, StillRunning
-from store.records import ACTION, NEXT, STEP, TOOL, TURN, Action, Draft, Expect, Record
+from store.errors import InvalidInput, NotLastAttempt, Stale, StillRunning, Unavailable
+from store.keeper import Keeper
+from store.lease import MOST_TTL_MS
+from store.records import ACTION, NEXT, STEP, TOOL, TURN, Draft, Expect, Record
 from store.running import still_running
-from store.text import check_text, json_value, quoted
+from store.text import check_count, check_text, json_value, quoted
+from store.values import Action
 from store.writer import Drafts, Writer
 
 
 class Beginning(Writer):
     """What begins an action; ``ActionOperations`` ends it."""
+
+    def __init__(self, backend: Backend, agent: str, keeper: Keeper, *, output_threshold: int) -> None:
+        super().__init__(backend, agent, keeper, output_threshold=output_threshold)
+        self._unsecured: dict[int, int] = {}  # by seq the epoch: begun, but not known to be where it has to be
 
     def begin_action(
         self,
@@ -30,8 +38,14 @@ class Beginning(Writer):
         run: str | None = None,
         retry_failed: bool = False,
         command: Mapping[str, Any] | None = None,
+        max_ms: int = 0,
     ) -> Action:
         """Record the intent to call a tool; when this returns it survives process and power.
+
+        In a store that ships to a bucket, one that is not ``pure`` survives the
+        loss of the machine too. Where that is not certain within the deadline
+        NotShipped is raised and the tool must not run: begin the step again,
+        which sends the same record, or end the action (``partial``) as abandoned.
 
         Run the tool only if the returned action's ``status`` is ``started``. With a
         ``step`` that is done already the finished action comes back instead.
@@ -42,6 +56,8 @@ class Beginning(Writer):
             step: a name that is the same call for ever, within ``run``.
             retry_failed: a failed external step may be attempted again.
             command: the process that will do it (``store.running.witness``), if it is a command.
+            max_ms: the most milliseconds that the tool runs. A successor elsewhere waits for so
+                long before it settles an external call of unknown outcome; 0: it does not wait.
 
         Raises:
             StepMismatch: the step is bound to another tool, class or arguments.
@@ -49,6 +65,7 @@ class Beginning(Writer):
                 (AlreadyBegun) it is external and was begun by this process before, whoever
                 of its threads runs it, and has no outcome.
             NeedsSettling: the step was interrupted, and nobody knows whether it happened.
+            NotShipped, RemoteRefused: it is recorded here only; ``partial`` is the action.
         """
         tool = checks.check_name("tool", tool, spaces=True)
         class_ = checks.check_class(class_)
@@ -56,6 +73,7 @@ class Beginning(Writer):
         step = checks.check_name("step", step) if step else ""
         run = checks.check_run(run)
         process = checks.check_command(command)
+        max_ms = check_count("max_ms", max_ms, least=0, most=MOST_TTL_MS)
         kept: list[Action] = []
 
         def attempt() -> Drafts:
@@ -72,6 +90,8 @@ class Beginning(Writer):
                 incarnation=self._keeper.incarnation,
                 started_at=self._now(),
                 command=process,
+                ship=self._backend.ship,
+                max_ms=max_ms,
             )
             drafts: list[Draft] = []
             # Named by its number in an output's ref or by a step, it must get just that number; else any will do.
@@ -83,6 +103,9 @@ class Beginning(Writer):
                 step_name = f"{run}/{step}"
                 last, lsn = self._same_call(step_name, step, tool, class_, text)
                 expected.append(Expect(STEP, lsn, name=step_name))
+                if last is not None and self._unsecured.pop(last.seq, None) == last.epoch:
+                    kept.append(last)  # begun by us, but the bucket did not answer: it was never run
+                    return [], []
                 if last is not None:
                     verdict = rules.next_of_step(self.id, last, mine=self._is_mine(last), retry_failed=retry_failed)
                     if verdict in (rules.REPLAY, rules.SAME):
@@ -101,9 +124,23 @@ class Beginning(Writer):
             return drafts, expected
 
         records = self._append(attempt)
-        if kept and kept[0].open:
+        if kept and not kept[0].open:
+            return kept[0]
+        if kept:
             self._keeper.renew()  # nothing was appended that would have proved the lease
-        return kept[0] if kept else self._read_action(records[-1])
+            return self._secured(*self.view.action_record(kept[0].seq))
+        return self._secured(self._read_action(records[-1]), records[-1])
+
+    def _secured(self, action: Action, record: Record) -> Action:
+        """The action, when its intent is where it has to be before the tool runs."""
+        if self._backend.ship and rules.needs_barrier(action.class_):
+            try:
+                self._keeper.write(lambda fence, _: self._backend.secure(fence, record.lsn))
+            except Unavailable as problem:
+                problem.partial = action
+                self._unsecured[action.seq] = action.epoch  # whoever begins it next may take it up
+                raise
+        return action
 
     def last_of_step(self, step: str, run: str = "") -> Action | None:
         """The last attempt of a step, or None before the first."""
@@ -205,7 +242,12 @@ class Beginning(Writer):
                 seq=self._backend.counters(self.id).actions + 1,
                 key=old.key if old.class_ == "idempotent" else self._backend.random.hex(32),
                 status="started",
-                **dict.fromkeys(("result", "result_ref", "error", "resolution", "by", "ended_at"), ""),
+                result="",
+                result_ref="",
+                error="",
+                resolution="",
+                by="",
+                ended_at="",
                 notes=(),
                 command={},
                 retry_of=old.seq,

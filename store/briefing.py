@@ -20,8 +20,8 @@ from typing import Any
 from store.briefing_parts import DEFAULT_BUDGET, BriefingParts, check_budget
 from store.briefing_sections import actions_section, outputs_section, pointers_section, state_section, turns_section
 from store.briefing_text import byte_size, number
-from store.records import Action, plain
 from store.value import value
+from store.values import Action, plain
 
 MOST_ACTIONS = 20  # unfinished actions told in full
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
 
-from store.records import Action, OutputRef, Pointer, Turn, WorkingState
 from store.text import check_count
 from store.value import value
+from store.values import Action, OutputRef, Pointer, Turn, WorkingState
 
 LEAST_BUDGET = 512  # tokens: room for every section's heading and count, whatever is stored
 DEFAULT_BUDGET = 8000

@@ -13,8 +13,8 @@ from functools import partial
 
 from store.briefing_parts import BriefingParts
 from store.briefing_text import MOST_WORD, age, byte_size, entry, fit, moment, number, quote, value, word
-from store.records import Action, OutputRef, Pointer, Turn, WorkingState
 from store.text import neutral_line
+from store.values import Action, OutputRef, Pointer, Turn, WorkingState
 
 MOST_ARGS = 300  # bytes of an action's arguments (the peer's measure)
 FEW_ARGS = 60

@@ -10,8 +10,9 @@ from typing import Any
 from store.actions import ActionEnd
 from store.canonical import BLOB_LIMIT
 from store.errors import InvalidInput
-from store.records import CLASSES, POINTER_TYPES, ROLES, STATE_FIELDS, STATE_LISTS
+from store.records import CLASSES
 from store.text import check_count, check_text, json_value, quoted
+from store.values import POINTER_TYPES, ROLES, STATE_FIELDS, STATE_LISTS
 
 STATE_LIMIT = 256 * 1024  # bytes of one working state: it is read at every resume
 LIST_LIMIT = 1000  # items of one list in it

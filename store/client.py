@@ -8,12 +8,12 @@ from contextlib import suppress
 
 from store.agent import Agent
 from store.backend import Acquired
-from store.backends.sqlite import SqliteBackend
 from store.briefing_parts import DEFAULT_BUDGET
 from store.clock import Clock, Random
 from store.errors import BadRecord, InvalidInput, LeaseHeld, RecallError
 from store.keeper import Event, Keeper, patiently
 from store.lease import DEFAULT_TTL_MS, check_ttl
+from store.opening import open_store
 from store.place import store_directory
 from store.text import check_agent, check_seconds, check_text, quoted
 from store.writer import OUTPUT_THRESHOLD
@@ -26,6 +26,8 @@ class Client:
         local_dir: the store's directory, made if missing; RECALL_DIR or the
             user's data directory unless given.
         agent: accepted for programs written for the peer; agents are always on.
+        ship: of a store that is attached to a bucket: ``barrier``, where the bucket has the intent
+            before a tool runs; ``lazy`` or ``off``. RECALL_SHIP unless given.
         lock_timeout: the most seconds that a write waits for other writers.
         on_bad_record: told of each stored record that cannot be read.
         clock, random: the machine's unless given.
@@ -39,14 +41,17 @@ class Client:
         *,
         local_dir: str | os.PathLike[str] | None = None,
         agent: bool = True,
+        ship: str | None = None,
         lock_timeout: float = 30.0,
         on_bad_record: Callable[[BadRecord], None] | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
         directory = store_directory() if local_dir is None else _check_directory(local_dir)
-        self.backend = SqliteBackend(
+        self.backend = open_store(
             directory,
+            ship=ship,
+            background=True,
             clock=clock,
             random=random,
             lock_timeout=check_seconds("lock_timeout", lock_timeout),
@@ -121,12 +126,22 @@ class Client:
         return agent
 
     def close(self) -> None:
-        """Release what is held and give back the store's files; safe to call twice."""
+        """Release what is held and give back the store's files; safe to call twice.
+
+        Raises:
+            NotShipped: the store ships, and the bucket could not be given everything; it is stored here.
+        """
+        problems = []
         try:
             for agent in list(self._resumed):
-                agent.release()
+                try:
+                    agent.release()
+                except RecallError as problem:
+                    problems.append(problem)  # the others are to be freed all the same
         finally:
             self.backend.close()
+        if problems:
+            raise problems[0]
 
 
 def take(agent: Agent, wait: float) -> Acquired:

@@ -268,12 +268,60 @@ class NetworkFilesystem(Unavailable):
     hint_template = "use a local disk, or accept the risk with RECALL_ALLOW_NETWORK_FS=1"
 
 
+class NotShipped(Unavailable):
+    """Stored here, but the deadline came before the bucket was known to have it."""
+
+    code = "not_shipped"
+    template = "agent {agent}: {what} is stored here but not known to be in {remote}: {reason}"
+    hint_template = "once the bucket answers: recall sync push {agent}"
+
+
+class RemoteChanged(Unavailable):
+    """The store was attached to a bucket, or detached from it, since this handle was opened."""
+
+    code = "remote_changed"
+    template = "store {path}: {reason}"
+    hint_template = "open the store again"
+
+
+class RemoteNewer(Unavailable):
+    """A newer Recall wrote to the bucket."""
+
+    code = "remote_newer"
+    template = "agent {agent}: the bucket holds {found}, which this recall does not know"
+    hint_template = "upgrade recall on this machine"
+
+
 class PlatformUnsupported(Unavailable):
     """Recall needs POSIX locks and process identities."""
 
     code = "platform_unsupported"
     template = "recall does not run on {platform}"
     hint_template = "use Linux or macOS (on Windows: WSL 2)"
+
+
+class RemoteUnreachable(Unavailable):
+    """The bucket gave no usable answer in time: the network, or the store itself, is in trouble."""
+
+    code = "remote_unreachable"
+    template = "remote {remote} cannot be reached: {reason}"
+    hint_template = "nothing that was stored here is lost; try again later"
+
+
+class RemoteRefused(Unavailable):
+    """The bucket refuses what is asked of it: access, credentials, its name, or this machine's clock."""
+
+    code = "remote_refused"
+    template = "remote {remote} refuses: {reason}"
+    hint_template = "mend that and try again; nothing that was stored here is lost"
+
+
+class BucketUnfit(Unavailable):
+    """The store cannot decide a lease: a step of the probe failed."""
+
+    code = "bucket_unfit"
+    template = "remote {remote} cannot be used: {step}: {reason}"
+    hint_template = "use a store with conditional writes, as Amazon S3 has them"
 
 
 # -- a person or a resolver has to say what happened -----------------------------------
@@ -370,3 +418,23 @@ class BadImport(Corrupt):
     code = "bad_import"
     template = "line {line}: {reason}; nothing was imported"
     hint_template = "make a new one with: recall export"
+
+
+class BadHead(Corrupt):
+    """An object in the bucket that cannot be what was written."""
+
+    code = "bad_head"
+    template = "agent {agent}: the head in the bucket is damaged: {reason}"
+    hint_template = "nothing was changed; look at it with: recall verify --remote {agent}"
+
+
+class Forked(Corrupt):
+    """The log here and the log in the bucket contradict each other at or below what was shipped.
+
+    Attributes:
+        details: ``trouble`` is ``forked``, ``remote regressed`` or ``head missing``.
+    """
+
+    code = "forked"
+    template = "agent {agent}: {trouble}: {reason}"
+    hint_template = "nothing was changed; what can be done: recall remote repair {agent}"

@@ -22,7 +22,7 @@ from store.clock import Instant
 from store.errors import RecallError, StoreFull, StoreReadOnly
 from store.lease import Lease
 from store.process import Process, describe, provably_dead, same_place, state_and_group
-from store.records import Action
+from store.values import Action
 
 DIRECTORY = "running"
 _SUFFIX = ".lock"

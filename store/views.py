@@ -22,18 +22,12 @@ from store.records import (
     TOOL,
     TURN,
     WORKING_STATE,
-    Action,
     FetchBlob,
-    Output,
-    OutputRef,
-    Pointer,
     Record,
-    Turn,
-    WorkingState,
-    tokens_of,
 )
 from store.running import still_running
 from store.text import check_whole, quoted, shown_number
+from store.values import Action, Output, OutputRef, Pointer, Turn, WorkingState, tokens_of
 
 if TYPE_CHECKING:
     from store.briefing_parts import BriefingParts

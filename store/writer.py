@@ -9,8 +9,9 @@ from store.clock import rfc3339_seconds
 from store.errors import Stale
 from store.keeper import Keeper
 from store.lease import Fence
-from store.records import OUTPUT, Draft, Expect, Output, Record, tokens_of
+from store.records import OUTPUT, Draft, Expect, Record
 from store.text import check_agent, cut
+from store.values import Output, tokens_of
 from store.views import View
 
 Drafts = tuple[list[Draft], list[Expect]]

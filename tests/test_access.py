@@ -16,7 +16,7 @@ from store.agent import Agent
 from store.backends.sqlite import SqliteBackend
 from store.client import Client
 from store.errors import ActionNotUnknown
-from store.records import Action
+from store.values import Action
 
 _DIES_IN_A_CALL = """
 import os, signal, sys

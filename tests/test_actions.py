@@ -23,7 +23,8 @@ from store.actions import (
     turn_name,
 )
 from store.errors import ActionClosed, InvalidInput, NeedsSettling
-from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES, TO_SETTLE, Action, in_force
+from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES, TO_SETTLE, in_force
+from store.values import Action
 
 ACTION = Action(1, tool="t", class_="external", key="k" * 32, status="started", incarnation="a" * 32)
 ENDS = ("done", "failed", "abandoned", "unknown")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from store.checks import check_class, check_name, check_pointer, check_state, check_turn
 from store.errors import InvalidInput
-from store.records import POINTER_TYPES, STATE_FIELDS
 from store.text import neutral_line
+from store.values import POINTER_TYPES, STATE_FIELDS
 
 ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.lists(st.text())
 

@@ -18,24 +18,51 @@ COMMAND = sorted((ROOT / "recall_cli").rglob("*.py"))
 ROWS = [
     {"errors", "value"},
     {"clock", "text", "canonical"},
-    {"process", "records"},
+    {"process", "records", "values"},
     {"lease", "checks", "actions", "log", "running", "place", "briefing_text"},
     {"backend", "briefing_parts", "briefing_sections"},
     {"briefing", "audit", "keeper", "verify"},
     {"views", "transfer", "asides"},
-    {"writer", "restore"},
+    {"writer", "restore", "context"},
     {"beginning"},
     {"acting"},
     {"agent"},
     {"access"},
+    {"opening"},
     {"client"},
     {"aio"},
 ]
+# Of the modules of store.shipping the same; they stand above the backend and below the agent.
+SHIPPING_ROWS = [
+    {"bucket", "locking"},
+    {"head", "s3_faults"},
+    {"s3", "probe"},
+    {"segment", "protocol"},
+    {"fetch"},
+    {"local"},
+    {"packing"},
+    {"shipper"},
+    {"worker"},
+    {"backend"},
+    {"opening"},
+]
 BACKENDS_USE = {
     "errors", "value", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",
-    "asides", "running",
+    "asides", "running", "values",
 }  # fmt: skip
-HEAVY = {"typer", "rich", "pydantic", "sqlite_utils", "boto3", "mcp", "asyncio", "logging", "subprocess", "sqlite3"}
+HEAVY = {
+    "typer",
+    "rich",
+    "pydantic",
+    "sqlite_utils",
+    "boto3",
+    "botocore",
+    "mcp",
+    "asyncio",
+    "logging",
+    "subprocess",
+    "sqlite3",
+}
 
 
 def name_of(path: Path) -> str:
@@ -91,9 +118,26 @@ def test_a_module_of_the_engine_imports_downwards(path: Path) -> None:
         if parts[0] != "store" or len(parts) < 2:
             continue
         if parts[1] == "backends":
-            assert module == "client", f"{module} imports {imported}"
+            assert module == "opening", f"{module} imports {imported}"
+        elif parts[1] == "shipping":
+            assert module == "opening", f"{module} imports {imported}: a store without a bucket never loads it"
         else:
             assert rows[parts[1]] <= rows[module], f"{module} imports {imported}, which is above it"
+
+
+@pytest.mark.parametrize("path", [each for each in STORE if each.parent.name == "shipping"], ids=name_of)
+def test_a_module_of_shipping_imports_downwards(path: Path) -> None:
+    """The order inside shipping is that of SHIPPING_ROWS; of the rest it uses nothing above an agent's log."""
+    rows = {name: number for number, row in enumerate(SHIPPING_ROWS) for name in row}
+    if path.stem == "__init__":
+        return
+    assert path.stem in rows, f"store/shipping/{path.stem}.py has no row in tests/test_layers.py"
+    for imported in imports(path):
+        parts = imported.split(".")
+        if parts[:2] == ["store", "shipping"] and len(parts) > 2:
+            assert rows[parts[2]] <= rows[path.stem], f"{path.stem} imports {imported}, which is above it"
+        elif parts[0] == "store" and len(parts) > 1:
+            assert parts[1] not in ("writer", "beginning", "acting", "agent", "access", "client"), imported
 
 
 @pytest.mark.parametrize("path", [each for each in STORE if "backends" in each.parts], ids=name_of)
@@ -130,6 +174,8 @@ MAY_OPEN = {
     ("store.clock", "open"),  # the boot's id in /proc
     ("store.process", "open"),  # /proc/PID/stat
     ("store.running", "open"),  # an action's lock file
+    ("store.shipping.locking", "open"),  # an agent's lock file
+    ("store.shipping.opening", "open"),  # a bucket
     ("store.backends.sqlite.health", "open"),  # recall.lock, to see who has it
     ("store.backends.sqlite.lock", "open"),  # recall.lock and the directory
     ("store.backends.sqlite.files", "open"),  # a database that did not exist, a directory, the mounts
@@ -157,6 +203,8 @@ def test_nothing_heavy_is_imported_before_it_is_needed(path: Path) -> None:
     allowed = {
         "store.aio": {"asyncio"},
         "store.backends.sqlite": {"sqlite3"},
+        "recall_cli.table": {"rich"},
+        "store.shipping.s3": {"botocore"},
         "recall_cli": {"typer", "subprocess"},
     }
     name = name_of(path)
@@ -171,6 +219,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(path: Path) -> None:
         ("import recall_cli", {"store", "sqlite3", "typer", "rich"}),
         ("from recall_cli import Client", {"typer", "rich", "pydantic", "asyncio", "subprocess", "sqlite_utils"}),
         ("import store.errors, store.lease, store.records", {"sqlite3", "asyncio", "subprocess", "logging"}),
+        ("import store.shipping.bucket, store.shipping.probe", {"botocore", "email", "sqlite3", "urllib3"}),
     ],
 )
 def test_what_an_import_loads(loaded: str, absent: set[str]) -> None:

@@ -21,8 +21,8 @@ from store.agent import Agent
 from store.backends.sqlite import SqliteBackend
 from store.client import Client
 from store.errors import NeedsSettling, StillRunning, StoreReadOnly
-from store.records import Action
 from store.running import forget, hold, let_go, still_running, witness
+from store.values import Action
 
 LOCK = "a" * 32
 OPEN = Action(seq=1, tool="t", class_="external", key="0" * 32, status="started")

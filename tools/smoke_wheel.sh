@@ -7,6 +7,8 @@ python=$(cd "$root" && readlink -f "$(dirname "$python")")/$(basename "$python")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
+(cd "$root" && "$python" tools/tracked.py)  # or cp fails below with a line that explains nothing
+
 # Built from what git would hand out, so that a file that was never added is missed here too.
 mkdir "$scratch/source"
 (cd "$root" && git ls-files -z | xargs -0 cp --parents -t "$scratch/source")

@@ -21,8 +21,9 @@ from store.actions import ActionEnd
 from store.agent import Agent
 from store.canonical import BLOB_LIMIT
 from store.errors import InvalidInput
-from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES, Action, plain
+from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES
 from store.text import check_agent, check_count, check_text, json_value
+from store.values import Action, plain
 
 app = Noun("The tool calls of an agent and what became of them.", default="list")
 
@@ -282,16 +283,9 @@ def resolve(
     seqs, outcome = resolving.split(words or [])
     longest = None if older_than is None else duration("--older-than", older_than)
     wanted = Filter(class_ or "", tool or "", longest, status or "", text or "")
-    if wanted != Filter() and seqs:
-        raise InvalidInput(field="SEQ", reason="cannot be combined with a filter", hint="use --all-pending instead")
-    _check_with(with_, outcome, result, error, timeout)
+    resolving.check_with(with_, outcome, result, error, timeout)
     settling = bool(outcome) or with_ is not None
-    if wanted != Filter() and settling and not all_pending:
-        raise InvalidInput(field="--all-pending", reason="is needed with a filter")
-    if all_pending and seqs:
-        raise InvalidInput(field="--all-pending", reason="cannot be combined with SEQ", hint="give one of the two")
-    if seqs and not agent:
-        raise InvalidInput(field="--agent", reason="is needed with SEQ", hint="add -a AGENT, or set RECALL_AGENT")
+    resolving.check_choice(agent, seqs, wanted, all_pending=all_pending, settling=settling)
     who = check_text("--by", operator() if by is None else by, limit=checks.NAME_LIMIT * 2, empty=False)
     if not settling:
         if dry_run or not here.out.interactive or here.out.structured:
@@ -330,20 +324,6 @@ def resolve(
     ending = _ending(here, outcome, result, error, reason, "--reason")
     check_text("--reason", ending.resolution, limit=checks.REASON_LIMIT, empty=False)
     resolving.resolve(here, agent, seqs, wanted, ending, by=who, force=force, dry_run=dry_run, yes=yes)
-
-
-def _check_with(with_: str | None, outcome: str, result: str | None, error: str | None, timeout: str | None) -> None:
-    """Refuse what --with cannot be combined with, and what is nothing without it."""
-    if with_ is None:
-        if timeout is not None:
-            raise InvalidInput(field="--timeout", reason="is nothing without --with")
-        return
-    check_text("--with", with_, limit=checks.STATE_LIMIT, empty=False)
-    for name, given in (("STATUS", outcome), ("--result", result), ("--error", error)):
-        if given:
-            raise InvalidInput(
-                field="--with", reason=f"cannot be combined with {name}", hint="the command tells what became of it"
-            )
 
 
 def _ending(

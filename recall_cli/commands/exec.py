@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
+from recall_cli.briefing_file import open_briefing, write_briefing
 from recall_cli.exits import WRITES
+from recall_cli.lease_options import BriefingFile, Budget, Holder, Wait
 from recall_cli.options import AgentArgument, Globals, Verbs
 from recall_cli.session import RUN_USED, give_back, telling_if_new, writing
 from recall_cli.spawn import KILL_GRACE, Child, guard
@@ -20,7 +22,7 @@ from store import checks
 from store.agent import Agent, is_own_run
 from store.briefing_parts import DEFAULT_BUDGET, check_budget
 from store.client import check_holder, take
-from store.errors import InvalidInput, LeaseLost, Unavailable
+from store.errors import InvalidInput, LeaseLost
 from store.keeper import Event, Keeper
 from store.lease import DEFAULT_TTL_MS, check_ttl
 from store.text import check_agent, quoted
@@ -38,23 +40,17 @@ def exec_(
     ttl: Annotated[
         str | None, typer.Option("--ttl", metavar="DURATION", help="How long the lease lasts without a renewal.")
     ] = None,
-    wait: Annotated[
-        str, typer.Option("--wait", metavar="DURATION", help="How long to wait while another process holds the lease.")
-    ] = "0",
-    holder: Annotated[str | None, typer.Option("--holder", metavar="NAME", help="The name that others see.")] = None,
+    wait: Wait = "0",
+    holder: Holder = None,
     run: Annotated[
         str | None,
         typer.Option("--run", metavar="ID", help="The run that steps belong to [default: until one ends with 0]."),
     ] = None,
-    budget: Annotated[
-        int, typer.Option("--budget", metavar="N", help="The most tokens of the briefing.")
-    ] = DEFAULT_BUDGET,
+    budget: Budget = DEFAULT_BUDGET,
     grace: Annotated[
         str, typer.Option("--grace", metavar="DURATION", help="At SIGTERM: how long the command may go on.")
     ] = "25s",
-    briefing_file: Annotated[
-        str | None, typer.Option("--briefing-file", metavar="FILE", help="Write the briefing to a file.")
-    ] = None,
+    briefing_file: BriefingFile = None,
     briefing_fd: Annotated[
         int | None, typer.Option("--briefing-fd", metavar="N", help="Let the command read the briefing from there.")
     ] = None,
@@ -148,24 +144,23 @@ def _leave(number: int, frame: object) -> None:
     raise SystemExit(128 + number)
 
 
+def _temporary_file(prefix: str) -> str:
+    descriptor, path = tempfile.mkstemp(prefix=prefix)
+    os.close(descriptor)
+    return path
+
+
 class _Place:
     """Where the command finds its briefing, a private temporary file unless it is named, and marks its run as used."""
 
     def __init__(self, path: str | None) -> None:
         self._temporary = path is None
-        self.path = os.path.abspath(path) if path else tempfile.mkstemp(prefix="recall-briefing-")[1]
-        self.used = tempfile.mkstemp(prefix="recall-run-")[1]
-        try:
-            self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        except OSError as problem:
-            raise BriefingUnwritable(path=quoted(self.path), reason=(problem.strerror or "").lower()) from problem
+        self.path = _temporary_file("recall-briefing-") if path is None else os.path.abspath(path)
+        self.descriptor = open_briefing(self.path, os.O_RDWR)
+        self.used = _temporary_file("recall-run-")
 
     def write(self, text: str) -> None:
-        try:
-            with open(self.path, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
-        except OSError as problem:
-            raise BriefingUnwritable(path=quoted(self.path), reason=(problem.strerror or "").lower()) from problem
+        write_briefing(self.path, text)
 
     @property
     def was_used(self) -> bool:
@@ -183,11 +178,3 @@ class _Place:
         for path in (self.used, self.path) if self._temporary else (self.used,):
             with suppress(FileNotFoundError):
                 os.unlink(path)
-
-
-class BriefingUnwritable(Unavailable):
-    """The briefing's file cannot be written."""
-
-    code = "briefing_unwritable"
-    template = "{path} cannot be written: {reason}"
-    hint_template = "name a file in a directory that may be written and has room"

@@ -10,8 +10,8 @@ from recall_cli.exits import WRITES
 from recall_cli.options import AgentOption, Globals, Verbs
 from recall_cli.session import write
 from store import checks
-from store.records import plain
 from store.text import quoted
+from store.values import plain
 
 app = Verbs()
 

@@ -15,8 +15,8 @@ from recall_cli.render import Column
 from recall_cli.session import viewing, write
 from store import checks
 from store.errors import InvalidInput
-from store.records import plain
 from store.text import quoted
+from store.values import plain
 
 app = Noun("Large texts kept whole under a ref.", default="list")
 

@@ -14,8 +14,9 @@ from recall_cli.render import Column
 from recall_cli.session import viewing, write
 from store import checks
 from store.errors import InvalidInput
-from store.records import POINTER, POINTER_TYPES, Pointer, plain
+from store.records import POINTER
 from store.text import quoted
+from store.values import POINTER_TYPES, Pointer, plain
 
 app = Noun("Where the pieces of an agent's work live.", default="list")
 

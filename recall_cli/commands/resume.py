@@ -12,7 +12,9 @@ from typing import Annotated
 
 import typer
 
+from recall_cli.briefing_file import write_briefing
 from recall_cli.exits import WRITES, Exit, exit_of
+from recall_cli.lease_options import BriefingFile, Budget, Holder, Wait
 from recall_cli.options import AgentArgument, AgentOption, Choice, Globals, Verbs
 from recall_cli.session import check_store_of_token, writing
 from recall_cli.shellcode import SHELLS, exports, refusal
@@ -26,8 +28,8 @@ from store.errors import Fenced, InvalidInput, LeaseHeld, LeaseLost, LeaseNotHel
 from store.keeper import Keeper
 from store.lease import DEFAULT_TTL_MS, SHELL_TTL_MS, Fence, check_ttl
 from store.process import Process, describe, provably_dead
-from store.records import plain
 from store.text import check_agent, check_count
+from store.values import plain
 
 app = Verbs()
 
@@ -36,12 +38,6 @@ Ttl = Annotated[
     typer.Option(
         "--ttl", metavar="DURATION", help="How long the lease lasts without a write [default: 60s; exported: 1h]."
     ),
-]
-Wait = Annotated[
-    str, typer.Option("--wait", metavar="DURATION", help="How long to wait while another process holds the lease.")
-]
-Holder = Annotated[
-    str | None, typer.Option("--holder", metavar="NAME", help="The name that others see [default: host:pid:8 hex].")
 ]
 HolderPid = Annotated[
     int | None,
@@ -56,18 +52,14 @@ def resume(
     agent: AgentArgument,
     ttl: Ttl = None,
     wait: Wait = "0",
-    budget: Annotated[
-        int, typer.Option("--budget", metavar="N", help="The most tokens of the briefing.")
-    ] = DEFAULT_BUDGET,
+    budget: Budget = DEFAULT_BUDGET,
     holder: Holder = None,
     export: Annotated[
         bool, typer.Option("--export", help="Keep the lease for a shell session; print variables to evaluate.")
     ] = False,
     holder_pid: HolderPid = None,
     shell: Shell = "sh",
-    briefing_file: Annotated[
-        str | None, typer.Option("--briefing-file", metavar="FILE", help="Write the briefing to a file.")
-    ] = None,
+    briefing_file: BriefingFile = None,
 ) -> None:
     """Resume an agent and print its briefing.
 
@@ -97,9 +89,10 @@ def resume(
         try:
             acquired = _take(it, patience)
             context = it.refresh()
-            _write_briefing(briefing_file, context.briefing)
+            if briefing_file is not None:
+                write_briefing(briefing_file, context.briefing)
             value = {**plain(context), **_lease_row(acquired), "lease_held": False}
-            here.out.document(value, lambda: [] if briefing_file else context.briefing.split("\n"))
+            here.out.document(value, lambda: [] if briefing_file is not None else context.briefing.split("\n"))
             here.out.flush()
         finally:
             it.release()
@@ -199,7 +192,8 @@ def _export(
                 else:
                     context = it.refresh()
                     pending = len(context.pending_actions)
-                    _write_briefing(briefing_file, context.briefing)
+                    if briefing_file is not None:
+                        write_briefing(briefing_file, context.briefing)
                     value = {**plain(context), **value}
                 lines += exports(shell, {"RECALL_LEASE": token})
                 lines.append("# release it when the shell ends: trap 'recall release --quiet' EXIT")
@@ -254,17 +248,6 @@ def _process(pid: int | None) -> Process:
             field="--holder-pid", reason=f"there is no process {pid}", hint="use $$ (in fish: $fish_pid)"
         )
     return process
-
-
-def _write_briefing(path: str | None, briefing: str) -> None:
-    if path is None:
-        return
-    try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(briefing if briefing.endswith("\n") else briefing + "\n")
-    except (OSError, ValueError) as problem:
-        reason = f"cannot be written: {getattr(problem, 'strerror', None) or problem}"
-        raise InvalidInput(field="--briefing-file", reason=reason) from problem
 
 
 def _lease_row(acquired: Acquired) -> dict[str, object]:

@@ -16,8 +16,8 @@ from recall_cli.session import viewing, write
 from recall_cli.values import json_document
 from store import checks
 from store.errors import InvalidInput
-from store.records import STATE_FIELDS, STATE_LISTS, WorkingState, plain
 from store.text import check_count, neutral_line, plain_breaks
+from store.values import STATE_FIELDS, STATE_LISTS, WorkingState, plain
 from store.views import View
 
 app = Noun("The working state: an agent's note to its next instance.", default="show")

@@ -15,8 +15,9 @@ from recall_cli.options import AgentArgument, AgentOption, Choice, Globals, Noun
 from recall_cli.render import Column
 from recall_cli.session import viewing, write
 from store import checks
-from store.records import ROLES, TURN, Turn, plain
+from store.records import TURN
 from store.text import check_count, cut
+from store.values import ROLES, Turn, plain
 from store.views import View
 
 app = Noun("The messages of an agent, verbatim.", default="list")

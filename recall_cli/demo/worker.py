@@ -19,7 +19,7 @@ from recall_cli.exits import Exit
 from store.actions import ActionEnd
 from store.agent import Agent
 from store.errors import NeedsSettling
-from store.records import Action
+from store.values import Action
 
 MAIL = {
     "to": "team@example.com",

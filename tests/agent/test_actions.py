@@ -21,7 +21,7 @@ from store.errors import (
     ResolverFailed,
 )
 from store.keeper import Keeper
-from store.records import Action
+from store.values import Action
 from tests.agent.conftest import adopted, again
 from tests.agent.test_records import nested
 from tests.engine import AGENT, request

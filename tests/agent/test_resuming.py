@@ -19,7 +19,7 @@ from store.errors import (
     LeaseNotHeld,
     StoreBusy,
 )
-from store.records import Action
+from store.values import Action
 from tests.agent.conftest import adopted
 from tests.engine import AGENT, SetClock, run_python, verified
 

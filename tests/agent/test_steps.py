@@ -18,7 +18,7 @@ from store.errors import (
     StepFailed,
     StepMismatch,
 )
-from store.records import Action
+from store.values import Action
 from tests.agent.conftest import again
 from tests.engine import AGENT
 

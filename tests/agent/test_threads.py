@@ -12,7 +12,7 @@ import pytest
 from recall_cli import Client
 from store.agent import Agent
 from store.errors import NeedsSettling, RecallError
-from store.records import Action
+from store.values import Action
 from tests.engine import AGENT, SetClock, verified
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from store.backends.sqlite import SqliteBackend
 from store.client import Client
 from store.keeper import Keeper
-from store.records import ACTION, NEXT, TURN, Action, Draft, Turn
+from store.records import ACTION, NEXT, TURN, Draft
+from store.values import Action, Turn
 
 AGENT = "billing-migrator"
 

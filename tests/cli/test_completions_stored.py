@@ -19,7 +19,8 @@ from recall_cli.shellwords import quoted, split
 from store.backends.sqlite import SqliteBackend
 from store.client import Client
 from store.keeper import Keeper
-from store.records import ACTION, NEXT, OUTPUT, STEP, Action, Draft
+from store.records import ACTION, NEXT, OUTPUT, STEP, Draft
+from store.values import Action
 from tests.cli.look_stores import grow
 from tests.conftest import COMMAND, Run
 from tests.needs import need

@@ -21,21 +21,7 @@ from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.health import check_sqlite
 from store.records import NEXT, TURN, Draft
 from tests.conftest import ROOT, Ended, Run
-from tests.keeping import fill, problems, request, set_aside, tampering
-
-
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("filled") / "store"
-    fill(directory)
-    return directory
-
-
-@pytest.fixture
-def store(environment: dict[str, str], filled: Path) -> Path:
-    directory = Path(environment["RECALL_DIR"])
-    shutil.copytree(filled, directory)
-    return directory
+from tests.keeping import problems, request, set_aside, tampering
 
 
 def rows(ended: Ended) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -17,21 +16,6 @@ import pytest
 from store.backends.sqlite.querying import querying
 from store.errors import InvalidInput
 from tests.conftest import COMMAND, Run
-from tests.keeping import fill
-
-
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("filled") / "store"
-    fill(directory)
-    return directory
-
-
-@pytest.fixture
-def store(environment: dict[str, str], filled: Path) -> Path:
-    directory = Path(environment["RECALL_DIR"])
-    shutil.copytree(filled, directory)
-    return directory
 
 
 def contents(directory: Path) -> dict[str, bytes]:

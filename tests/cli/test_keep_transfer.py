@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -24,13 +23,6 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fill(directory)
     fill(directory, "other", turns=1)
     set_aside(directory, "other", 4, "diverged \x1b[31m")
-    return directory
-
-
-@pytest.fixture
-def store(environment: dict[str, str], filled: Path) -> Path:
-    directory = Path(environment["RECALL_DIR"])
-    shutil.copytree(filled, directory)
     return directory
 
 

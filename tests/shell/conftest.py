@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from store.backends.sqlite import SqliteBackend
-from store.records import Action
+from store.values import Action
 from store.views import View
 from tests.conftest import COMMAND, Ended
 
@@ -142,3 +143,8 @@ def shell(environment: dict[str, str], tmp_path: Path) -> Iterator[Shell]:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+def little_memory() -> None:
+    """A process that starts with it may have 400 MB of address space."""
+    resource.setrlimit(resource.RLIMIT_AS, (400_000_000, 400_000_000))

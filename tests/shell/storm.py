@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from store.backends.sqlite import SqliteBackend
-from store.records import Action
+from store.values import Action
 from store.verify import Problem, verify
 from store.views import View
 from tests.shell.conftest import alive

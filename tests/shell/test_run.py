@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.shell.conftest import AGENT, Shell, until
+from tests.shell.conftest import AGENT, Shell, little_memory, until
 
 EFFECT = "echo x >> effects"
 
@@ -183,129 +181,8 @@ def test_a_resolver_that_talks_without_end_is_bounded(shell: Shell) -> None:
     """Gigabytes from a resolver are neither kept in memory nor waited for beyond its time."""
     step = ("--class", "external", "--step", "s", "--", "sh", "-c", "kill -KILL $$")
     shell.recall("run", *step)
-    refused = shell.recall("run", "--resolver", "exec yes", "--resolver-timeout", "1", *step, preexec_fn=_small)
+    refused = shell.recall("run", "--resolver", "exec yes", "--resolver-timeout", "1", *step, preexec_fn=little_memory)
     assert refused.code == 8, refused.err
-
-
-def _small() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (400_000_000, 400_000_000))
-
-
-def test_gigabytes_pass_through_in_bounded_memory(shell: Shell) -> None:
-    """Half a gigabyte passes whole; a process that may not have 400 MB keeps the opening of it."""
-    with (shell.here / "null").open("wb") as null:
-        os.unlink(shell.here / "null")
-        ended = shell.recall(
-            *("run", "--class", "pure", "--step", "s", "--output-limit", "1000"),
-            *("--", "head", "-c", "500000000", "/dev/zero"),
-            stdout=null,
-            preexec_fn=_small,
-        )
-        assert (ended.code, os.fstat(null.fileno()).st_size) == (0, 500_000_000), ended.err
-    (action,) = shell.actions()
-    assert action.command["left_out"] == 500_000_000 - 1000
-
-
-def test_a_cut_output_never_replays_as_complete(shell: Shell) -> None:
-    """More than --output-limit: the replay is refused with what was left out, unless --replay-cut accepts it."""
-    step = ("--class", "pure", "--step", "s", "--output-limit", "5", "--", "echo", "1234éé")
-    assert shell.recall("run", *step).out == "1234éé\n"
-    refused = shell.recall("run", *step)
-    assert (refused.code, refused.out) == (6, "")
-    assert "not kept" in refused.err and "--replay-cut" in refused.err
-    cut = shell.recall("run", "--replay-cut", *step)
-    assert (cut.code, cut.out) == (0, "1234")
-
-
-def test_binary_output_is_replayed_to_the_byte(shell: Shell) -> None:
-    """Bytes that are no text, NUL among them, come back as they were."""
-    step = ("run", "--class", "pure", "--step", "s", "--", "python3", "-c", "import os; os.write(1, bytes(range(256)))")
-    for _ in range(2):
-        process = shell.start(*step)
-        assert process.communicate(timeout=60)[0] == bytes(range(256))
-
-
-def test_an_early_end_of_output_is_no_end_of_the_command(shell: Shell) -> None:
-    """A command that closes its streams and goes on is waited for; its status counts."""
-    ended = shell.recall(
-        "run", "--class", "pure", "--", "sh", "-c", "exec >&- 2>&-; sleep 0.3; echo x >> effects; exit 3"
-    )
-    assert (ended.code, shell.count()) == (3, 1)
-
-
-def test_a_background_child_does_not_hold_the_step(shell: Shell) -> None:
-    """A child left with the step's stdout is not waited for, silent or not; what the command wrote is all there."""
-    for left in ("sleep 30", "yes"):
-        begun = time.monotonic()
-        ended = shell.recall("run", "--class", "pure", "--", "sh", "-c", f"{left} & echo $! > left; echo out; exit 3")
-        assert time.monotonic() - begun < 15
-        os.kill(shell.pid("left"), 9) if left == "sleep 30" else None
-        assert ended.code == 3
-        assert "out\n" in ended.out
-
-
-def test_a_reader_that_stopped_reading_delays_no_time_out(shell: Shell) -> None:
-    """Nobody reads our stdout, and still --timeout ends the command."""
-    process = shell.start("run", "--class", "pure", "--timeout", "1", "--", "sh", "-c", "echo $$ > pid; exec yes")
-    pid = shell.pid("pid")
-    until(lambda: not Path(f"/proc/{pid}").exists())
-    assert shell.end(process).code == 124
-
-
-def test_a_reader_that_left_is_felt_by_the_command(shell: Shell) -> None:
-    """With head as reader the command gets SIGPIPE, as without recall."""
-    process = shell.start("run", "--class", "pure", "--", "yes")
-    assert process.stdout is not None
-    process.stdout.read(10)
-    process.stdout.close()
-    assert process.wait(timeout=60) == 141
-    assert shell.actions()[0].command["signal"] == 13
-
-
-def test_stdin_is_the_commands(shell: Shell) -> None:
-    """The command reads our stdin itself, and recall not a byte of it."""
-    (shell.here / "input").write_text("one\ntwo\n")
-    script = "recall run --class pure -- head -c 4; cat"
-    with (shell.here / "input").open() as given:
-        process = subprocess.run(
-            ["sh", "-c", script], stdin=given, env=shell.environ, cwd=shell.here, capture_output=True, check=True
-        )
-    assert process.stdout == b"one\ntwo\n"
-
-
-def test_no_capture_leaves_the_streams_alone(shell: Shell) -> None:
-    """With --no-capture the command has our streams themselves; the replay says that nothing was kept."""
-    with (shell.here / "mine").open("wb") as mine:
-        step = ("run", "--class", "pure", "--step", "s", "--no-capture", "--", "sh", "-c", "readlink /proc/$$/fd/1")
-        assert shell.recall(*step, stdout=mine).code == 0
-    assert (shell.here / "mine").read_text() == f"{shell.here}/mine\n"
-    again = shell.recall(*step)
-    assert (again.code, again.out) == (0, "")
-    assert "not all of its output was kept" in again.err
-
-
-def test_what_is_redacted_is_not_in_the_store(shell: Shell) -> None:
-    """--redact keeps a secret out of the recorded arguments and output, not out of what passes through."""
-    step = (
-        "run",
-        "--class",
-        "pure",
-        "--step",
-        "s",
-        "--redact",
-        "s3cr.t",
-        "--",
-        "sh",
-        "-c",
-        "echo s3cret; echo s3cret >&2",
-    )
-    first = shell.recall(*step)
-    assert (first.out, first.err) == ("s3cret\n", "s3cret\n")
-    again = shell.recall(*step)
-    assert again.out == "[redacted]\n"
-    assert "redacted" in again.err
-    assert all(b"s3cret" not in each.read_bytes() for each in shell.store.rglob("*") if each.is_file())
-    assert shell.recall("run", "--class", "pure", "--redact", "(", "--", "true").code == 2
 
 
 def test_the_outcome_file_tells_a_status_from_a_refusal(shell: Shell) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from store.backend import Acquired, Branch
 from store.backends.sqlite import rows, sql
@@ -13,11 +13,14 @@ from store.backends.sqlite.handle import Handle
 from store.backends.sqlite.importing import Import
 from store.canonical import first_hash
 from store.clock import Instant, rfc3339
-from store.errors import InvalidInput, LeaseHeld, LeaseLost, Stale
+from store.errors import InvalidInput, LeaseHeld, LeaseLost, RemoteChanged, Stale
 from store.lease import Fence, Lease, LeaseRequest, check_fence, takeover_reason
 from store.log import Sealed, seal
 from store.process import provably_dead
 from store.records import LEASE, Draft, Expect, Record, compact
+
+if TYPE_CHECKING:
+    from store.backends.sqlite.ledger import Ledger
 
 T = TypeVar("T")
 
@@ -25,12 +28,15 @@ T = TypeVar("T")
 class SqliteBackend(Handle):
     """``store.backend.Backend`` on a directory; the arguments and errors are those of ``Handle``."""
 
+    ship = ""
+
     # -- leases -------------------------------------------------------------------
 
     def acquire(self, request: LeaseRequest) -> Acquired:
         return self.transact(lambda connection: self._acquire(connection, request))
 
     def _acquire(self, connection: sqlite3.Connection, request: LeaseRequest) -> Acquired:
+        self._refuse_remote()
         now = self.clock.now()
         previous = self._lease(request.agent)
         dead = previous is not None and previous.state == "held" and provably_dead(previous.process)
@@ -65,8 +71,15 @@ class SqliteBackend(Handle):
         if previous and previous.lineage != lineage:
             last, last_hash = self._last(request.agent, previous.branch)
             body["from"] = {"lineage": previous.lineage, "lsn": last, "hash": last_hash.hex()}
-        self._store(connection, lease, [Draft(LEASE, body, seq=lease.epoch)], now)
+        self.write_records(connection, lease, [Draft(LEASE, body, seq=lease.epoch)], now)
         return Acquired(lease, reason, previous)
+
+    def _refuse_remote(self) -> None:
+        """Raise RemoteChanged if it is a bucket that decides who has a lease (``store.shipping``)."""
+        remote = self.remote()
+        if remote is not None and remote.state != "local":
+            reason, hint = _REFUSED[remote.state]
+            raise RemoteChanged(path=self.directory, reason=reason, hint=hint)
 
     def _ground(
         self, connection: sqlite3.Connection, previous: Lease | None, agent: str, now: Instant
@@ -121,7 +134,7 @@ class SqliteBackend(Handle):
         lease = check_fence(self._lease(fence.agent), fence, now)
         for each in expect:
             self._check(connection, fence.agent, each)
-        sealed = self._store(connection, lease, drafts, now)
+        sealed = self.write_records(connection, lease, drafts, now)
         if renew:
             connection.execute(sql.LEASE_RENEW, (now.boot_id, now.boot_ms, now.wall_us, fence.agent))
         # A process that was stopped since the first check must not land a late write.
@@ -134,9 +147,10 @@ class SqliteBackend(Handle):
         if found != each.lsn:
             raise Stale(key=f"{agent}:{each.kind}:{each.name or each.seq}", expected=each.lsn, found=found)
 
-    def _store(
+    def write_records(
         self, connection: sqlite3.Connection, lease: Lease, drafts: Sequence[Draft], now: Instant
     ) -> list[Sealed]:
+        """Seal and store drafts, inside the transaction that has checked the fence."""
         agent = lease.agent
         head = connection.execute(sql.LAST, (agent, lease.branch)).fetchone()
         last, last_hash = head or connection.execute(sql.START, (agent, lease.branch)).fetchone()
@@ -164,6 +178,9 @@ class SqliteBackend(Handle):
             connection.execute(sql.RECORD_INSERT, values)
             connection.execute(sql.HEAD_WRITE, (agent, r.kind, r.seq, r.name, r.branch, r.lsn, each.open))
         return sealed
+
+    def secure(self, fence: Fence, lsn: int) -> None:
+        pass
 
     # -- rare writes -----------------------------------------------------------------
 
@@ -208,9 +225,29 @@ class SqliteBackend(Handle):
         self.rebuild(connection, agent, lease.branch)
         return True
 
+    def shipping(self, work: Callable[[Ledger], T]) -> T:
+        """Let ``work`` write what the bucket says; one transaction, committed when it returns."""
+        from store.backends.sqlite.ledger import Ledger  # a store without a bucket never needs it
+
+        return self.transact(lambda connection: work(Ledger(self, connection)))
+
     def importing(self, work: Callable[[Import], T]) -> T:
         """Let ``work`` write absent agents whole; one transaction, committed when it returns."""
         return self.transact(lambda connection: work(Import(connection)))
+
+
+# Why a store grants no lease by itself, and what to do, by the state of its remote.
+_REFUSED = {
+    "attaching": (
+        "its attaching to a bucket was cut short",
+        "go on with: recall remote attach URL; or undo it: recall remote detach",
+    ),
+    "attached": ("it was attached to a bucket since it was opened", "open the store again"),
+    "detached": (
+        "it was detached from its bucket, where its agents may live on; here they can be read",
+        "attach it again, or see: recall remote detach --help (--take, --fork)",
+    ),
+}
 
 
 def _refusal(previous: Lease | None, request: LeaseRequest, now: Instant) -> Exception:

@@ -38,9 +38,10 @@ from store.errors import (
 )
 from store.lease import Lease
 from store.process import provably_dead, stopped
-from store.records import ACTION, Action, Record
+from store.records import ACTION, Record
 from store.running import stuck
 from store.value import value
+from store.values import Action
 
 Status = Literal["ok", "warn", "bad"]
 

@@ -9,9 +9,11 @@ from typing import Any
 from store.audit import Head, Row, Seen
 from store.backends.sqlite import schema, sql
 from store.backends.sqlite.faults import translated
+from store.backends.sqlite.marks import MARK, REMOTE, Mark, Remote, to_mark
 from store.backends.sqlite.reader import Reader, is_open
 
 _PAGE = 500
+_WITH_REMOTE = 2  # the first format that has the table
 _LOWEST = -(2**63)
 
 
@@ -69,6 +71,18 @@ class Inspector(Reader):
         """The store's format, 0 for an empty file."""
         with self._mutex, translated(self.directory):
             return schema.look(self._opened(), self.directory).version
+
+    def remote(self) -> Remote | None:
+        """The bucket that the store ships to, or shipped to; None if it never did."""
+        if self.empty or self.format_version() < _WITH_REMOTE:
+            return None
+        found = self._all(REMOTE, ())
+        return Remote(*found[0]) if found else None
+
+    def mark(self, agent: str) -> Mark | None:
+        """How far an agent's log is known to be in the bucket; None if it never was there."""
+        found = self._all(MARK, (agent,))
+        return to_mark(found[0]) if found else None
 
     def differs(self, agent: str) -> bool:
         """Whether an agent's projection is not what its records say; reads all of them."""

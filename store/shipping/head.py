@@ -1,0 +1,407 @@
+"""The head: one JSON object for each agent, the only commit point of its log in the bucket.
+
+It is changed by conditional PUT alone, and never deleted. It holds the lease,
+the newest records, and references to the immutable segments with the older
+ones. Every change raises ``rev`` and has a random ``wid``, so that no two
+bodies are alike and an ETag never comes back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, fields, replace
+from typing import Any, Literal
+
+from store.canonical import first_hash, next_hash
+from store.errors import BadHead, RemoteNewer
+from store.lease import Fence
+from store.process import Process
+from store.value import value
+
+FORMAT = "recall.head/1"
+_READER = _WRITER = 1
+
+State = Literal["live", "released", "deleted"]
+STATES = ("live", "released", "deleted")
+
+
+@value
+class HeadLease:
+    """Who has, or last had, the lease.
+
+    Attributes:
+        inc: the incarnation.
+        dir: the id of the holder's store.
+        ship: the weakest mode that the incarnation wrote in: ``barrier``, ``lazy`` or ``off``.
+        ttl_ms: milliseconds; a contender elsewhere may take over when nothing changed for so long.
+        renew: how often it was renewed; with ``rev`` it shows that the holder is alive.
+        expires_hint: when it will have expired, RFC 3339; for people, never compared.
+    """
+
+    inc: str
+    dir: str
+    holder: str
+    process: Process
+    ship: str
+    ttl_ms: int
+    renew: int = 0
+    expires_hint: str = ""
+
+
+@value
+class Origin:
+    """A lineage that the log went through before the present one, with the lsn of its last record."""
+
+    lineage: str
+    last: int
+
+
+@value
+class Ended:
+    """An epoch that is over, with the last record of the log at that time."""
+
+    e: int
+    last: int
+    hash: bytes
+
+
+@value
+class Segment:
+    """A reference to an immutable object with the lines ``f`` to ``l``.
+
+    Attributes:
+        k: its key below the agent's prefix.
+        e: the epoch under which it was written; it may be collected only below the head's.
+        hash: the chain's hash after its last line.
+        sha: SHA-256 of its plain bytes, in hexadecimal digits.
+        n: the number of its plain bytes.
+    """
+
+    k: str
+    e: int
+    f: int
+    l: int  # noqa: E741 (the field's name in the format)
+    hash: bytes
+    sha: str
+    n: int
+
+
+@value
+class Page:
+    """A reference to an index page, which lists the segments of the lines ``f`` to ``l``."""
+
+    k: str
+    f: int
+    l: int  # noqa: E741 (the field's name in the format)
+    hash: bytes
+    depth: int
+
+
+@value
+class Open:
+    """An action without an outcome, for a successor to see before it has the log."""
+
+    lsn: int
+    key: str
+    class_: str
+    max_ms: int = 0
+
+
+@value
+class Head:
+    """One version of a head.
+
+    Attributes:
+        store: the id of the remote (``recall.json``).
+        lineage, origins: the present lineage, and those before it.
+        epoch: the lease's; it never falls.
+        last, hash: the last record of the log and the chain's hash after it.
+        base, base_hash: where the log starts after a prune: 0 and the first hash before one.
+        tail: the canonical lines from ``tail_first`` to ``last``.
+        open_more: how many open actions ``open`` leaves out.
+        more: fields of a newer version, kept as they are.
+    """
+
+    store: str
+    agent: str
+    lineage: str
+    state: State
+    rev: int
+    wid: str
+    epoch: int
+    lease: HeadLease
+    last: int
+    hash: bytes
+    base: int
+    base_hash: bytes
+    tail_first: int
+    origins: tuple[Origin, ...] = ()
+    epochs: tuple[Ended, ...] = ()
+    segs: tuple[Segment, ...] = ()
+    index: Page | None = None
+    open: tuple[Open, ...] = ()
+    open_more: int = 0
+    tail: tuple[bytes, ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.agent, self.lineage, self.epoch, self.lease.inc)
+
+    @property
+    def tail_bytes(self) -> int:
+        return sum(map(len, self.tail))
+
+    @property
+    def spilled(self) -> tuple[int, bytes]:
+        """The last record that is in a segment, or before any, and its hash."""
+        if self.segs:
+            return self.segs[-1].l, self.segs[-1].hash
+        return (self.index.l, self.index.hash) if self.index else (self.base, self.base_hash)
+
+    def links(self) -> Iterator[tuple[int, bytes]]:
+        """The lsn and the hash of each line of the tail."""
+        lsn, link = self.spilled
+        yield from chained(self, self.tail, lsn, link)
+
+    def hash_at(self, lsn: int) -> bytes | None:
+        """The chain's hash at a record, where the head itself tells it."""
+        if lsn == self.base:
+            return self.base_hash
+        if self.index and self.index.l == lsn:
+            return self.index.hash
+        for each in self.segs:
+            if each.l == lsn:
+                return each.hash
+        if lsn >= self.tail_first:
+            for number, link in self.links():
+                if number == lsn:
+                    return link
+        return next((each.hash for each in self.epochs if each.last == lsn), None)
+
+    def encode(self) -> bytes:
+        """The object's bytes."""
+        lease, holder = self.lease, self.lease.process
+        document: dict[str, Any] = {
+            "format": FORMAT,
+            "min_reader": 1,
+            "min_writer": 1,
+            "store": self.store,
+            "agent": self.agent,
+            "lineage": self.lineage,
+            "state": self.state,
+            "rev": self.rev,
+            "wid": self.wid,
+            "epoch": self.epoch,
+            "lease": {
+                "inc": lease.inc,
+                "dir": lease.dir,
+                "holder": lease.holder,
+                "host": holder.host,
+                "boot": holder.boot,
+                "pidns": holder.pidns,
+                "pid": holder.pid,
+                "start": holder.start,
+                "ship": lease.ship,
+                "ttl_ms": lease.ttl_ms,
+                "renew": lease.renew,
+                "expires_hint": lease.expires_hint,
+            },
+            "log": {
+                "last": self.last,
+                "hash": self.hash.hex(),
+                "base": self.base,
+                "base_hash": self.base_hash.hex(),
+                "tail_first": self.tail_first,
+            },
+            "epochs": [_plain(each) for each in self.epochs],
+            "segs": [_plain(each) for each in self.segs],
+            "open": [_plain(each) for each in self.open],
+            "tail": [line.decode() for line in self.tail],
+        }
+        if self.origins:
+            document["origins"] = [_plain(each) for each in self.origins]
+        if self.index:
+            document["index"] = _plain(self.index)
+        if self.open_more:
+            document["open_more"] = self.open_more
+        return json.dumps({**self.more, **document}, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def without_tail(self) -> bytes:
+        """The bytes that a store keeps, which has the lines already."""
+        return replace(self, tail=()).encode()
+
+    @staticmethod
+    def parse(body: bytes, agent: str, lines: Callable[[int, int], Sequence[bytes]] | None = None) -> Head:
+        """Read a head, its chain checked as far as it goes.
+
+        Args:
+            lines: those from one lsn to another, for a head that was kept without its tail.
+
+        Raises:
+            BadHead: it is not a head of this agent, or contradicts itself.
+            RemoteNewer: a newer version wrote it, and this one could not read it right.
+        """
+        try:
+            document = json.loads(body.decode())
+            if document["format"] != FORMAT or document["min_reader"] > _READER:
+                raise RemoteNewer(agent=agent, found=str(document["format"])[:80])
+            if document["min_writer"] > _WRITER:
+                raise RemoteNewer(agent=agent, found=f"a head for writers of version {document['min_writer']}")
+            head = _read(document)
+            if lines is not None:
+                head = replace(head, tail=tuple(lines(head.tail_first, head.last)))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
+            raise BadHead(agent=agent, reason=f"it cannot be read ({type(problem).__name__})") from problem
+        wrong = _wrong_in(head, agent)
+        if wrong:
+            raise BadHead(agent=agent, reason=wrong)
+        return head
+
+
+def chained(head: Head, lines: Sequence[bytes], lsn: int, link: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lsn and hash of each of the lines that follow a record, over the starts of lineages."""
+    starts = lineage_starts(head)
+    for line in lines:
+        link = next_hash(starts.get(lsn, link), line)
+        lsn += 1
+        yield lsn, link
+
+
+def reached(head: Head, lines: Sequence[bytes], lsn: int, link: bytes) -> tuple[int, bytes]:
+    """The lsn and hash of the last of the lines that follow a record; the record's own if there are none."""
+    last = deque(chained(head, lines, lsn, link), maxlen=1)
+    return last[0] if last else (lsn, link)
+
+
+def lineage_starts(head: Head) -> dict[int, bytes]:
+    """After which record a new lineage starts, and with which hash."""
+    following = [*(each.lineage for each in head.origins[1:]), head.lineage] if head.origins else []
+    return {each.last: first_hash(lineage, head.agent) for each, lineage in zip(head.origins, following, strict=True)}
+
+
+def _wrong_in(head: Head, agent: str) -> str:
+    """What contradicts itself in a head, or ""."""
+    if head.agent != agent:
+        return f"it is of agent {head.agent!r}"
+    if head.state not in STATES or head.epoch < 1 or head.rev < 1:
+        return f"its state {head.state!r}, epoch {head.epoch} or rev {head.rev} is not possible"
+    lsn = head.index.l if head.index else head.base
+    for each in head.segs:
+        if each.f != lsn + 1 or each.l < each.f:
+            return f"its segments leave a gap before lsn {each.f}"
+        lsn = each.l
+    if head.tail_first != lsn + 1 or head.last != lsn + len(head.tail):
+        return f"its tail does not go from lsn {lsn + 1} to {head.last}"
+    _, link = reached(head, head.tail, *head.spilled)
+    return "" if link == head.hash else "the hash of its last record is not that of its lines"
+
+
+def _plain(each: Any) -> dict[str, Any]:
+    values = {one.name.rstrip("_"): getattr(each, one.name) for one in fields(each)}
+    return {name: one.hex() if isinstance(one, bytes) else one for name, one in values.items()}
+
+
+def _read(document: Mapping[str, Any]) -> Head:
+    lease, log = document["lease"], document["log"]
+    index = document.get("index")
+    return Head(
+        store=_text(document["store"]),
+        agent=_text(document["agent"]),
+        lineage=_text(document["lineage"]),
+        state=document["state"],
+        rev=_number(document["rev"]),
+        wid=_text(document["wid"]),
+        epoch=_number(document["epoch"]),
+        lease=HeadLease(
+            inc=_text(lease["inc"]),
+            dir=_text(lease["dir"]),
+            holder=_text(lease.get("holder", "")),
+            process=Process(
+                _text(lease["host"]),
+                _text(lease["boot"]),
+                _text(lease["pidns"]),
+                _number(lease["pid"]),
+                _text(lease["start"]),
+            ),
+            ship=_text(lease["ship"]),
+            ttl_ms=_number(lease["ttl_ms"]),
+            renew=_number(lease["renew"]),
+            expires_hint=_text(lease["expires_hint"]),
+        ),
+        last=_number(log["last"]),
+        hash=bytes.fromhex(log["hash"]),
+        base=_number(log["base"]),
+        base_hash=bytes.fromhex(log["base_hash"]),
+        tail_first=_number(log["tail_first"]),
+        origins=tuple(Origin(_text(each["lineage"]), _number(each["last"])) for each in document.get("origins", [])),
+        epochs=tuple(
+            Ended(_number(each["e"]), _number(each["last"]), bytes.fromhex(each["hash"])) for each in document["epochs"]
+        ),
+        segs=tuple(segment_of(each) for each in document["segs"]),
+        index=page_of(index) if index else None,
+        open=tuple(
+            Open(_number(each["lsn"]), _text(each["key"]), _text(each["class"]), _number(each.get("max_ms", 0)))
+            for each in document["open"]
+        ),
+        open_more=_number(document.get("open_more", 0)),
+        tail=tuple(_text(line).encode() for line in document["tail"]),
+        more={name: each for name, each in document.items() if name not in _KNOWN},
+    )
+
+
+_KNOWN = frozenset(
+    "format min_reader min_writer store agent lineage state rev wid epoch lease log origins epochs segs index open "
+    "open_more tail".split()
+)
+
+
+def segment_of(each: Mapping[str, Any]) -> Segment:
+    """A reference to a segment as JSON has it. Raises LookupError, TypeError or ValueError."""
+    return Segment(
+        _text(each["k"]),
+        _number(each["e"]),
+        _number(each["f"]),
+        _number(each["l"]),
+        bytes.fromhex(each["hash"]),
+        _text(each["sha"]),
+        _number(each["n"]),
+    )
+
+
+def page_of(each: Mapping[str, Any]) -> Page:
+    """A reference to an index page as JSON has it. Raises LookupError, TypeError or ValueError."""
+    return Page(
+        _text(each["k"]), _number(each["f"]), _number(each["l"]), bytes.fromhex(each["hash"]), _number(each["depth"])
+    )
+
+
+def _text(each: Any) -> str:
+    if not isinstance(each, str):
+        raise TypeError("not a text")
+    return each
+
+
+def _number(each: Any) -> int:
+    if isinstance(each, bool) or not isinstance(each, int) or each < 0:
+        raise TypeError("not a whole number")
+    return each
+
+
+def plain_reference(each: Segment | Page) -> dict[str, Any]:
+    """A reference as JSON has it."""
+    return _plain(each)
+
+
+def moved_into(head: Head, segment: Segment) -> Head:
+    """The same head with the beginning of its tail in a segment; as it is if the tail begins elsewhere by now."""
+    if head.tail_first != segment.f or segment.l > head.last:
+        return head
+    return replace(
+        head,
+        segs=(*head.segs, segment),
+        tail=head.tail[segment.l + 1 - head.tail_first :],
+        tail_first=segment.l + 1,
+    )

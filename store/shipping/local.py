@@ -1,0 +1,225 @@
+"""One agent's log in this store, as shipping sees it, and what comes into it from the bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING
+
+from store.backends.sqlite.ledger import Ledger
+from store.backends.sqlite.marks import NEVER, Mark
+from store.canonical import first_hash
+from store.clock import Instant, rfc3339
+from store.lease import Fence, Lease
+from store.records import ACTION, Record
+from store.shipping.fetch import Line, blobs_of, lines_after
+from store.shipping.head import Head, Open, lineage_starts
+from store.shipping.protocol import Unshipped
+from store.values import Action
+
+if TYPE_CHECKING:
+    from store.backends.sqlite import SqliteBackend
+    from store.shipping.bucket import Bucket
+
+_OPEN_SHOWN = 1000
+_BLOBS_AT_ONCE = 64 * 1024 * 1024  # bytes in memory
+
+
+class Local:
+    """One agent in one store. Methods that write are one transaction each."""
+
+    def __init__(self, store: SqliteBackend, agent: str) -> None:
+        self.store, self.agent = store, agent
+
+    # -- reading ----------------------------------------------------------------------------
+
+    def last(self) -> tuple[int, bytes]:
+        """The last record's lsn and hash; (0, b"") of an agent that is not there."""
+        counters = self.store.counters(self.agent)
+        return counters.lsn, counters.hash
+
+    def hash_at(self, lsn: int) -> bytes | None:
+        """The chain's hash at an lsn of this log, or None if it does not go through there."""
+        record = next(self.store.log(self.agent, after=lsn - 1, limit=1), None)
+        if record is not None and record.lsn == lsn:
+            return record.hash
+        starts = (each for each in self.store.branches(self.agent) if not each.parent and each.start == lsn)
+        return next((each.start_hash for each in starts), None)
+
+    def lines(self, first: int, last: int) -> list[bytes]:
+        """The lines from one lsn to another."""
+        return [each.line for each in self.store.log(self.agent, after=first - 1, limit=max(0, last - first + 1))]
+
+    def records(self, after: int, last: int) -> Iterator[Record]:
+        """The records above one lsn, up to another."""
+        return islice(self.store.log(self.agent, after=after), last - after)
+
+    def unshipped(self, after: int, link: bytes) -> Unshipped:
+        """What this log has above a record that the bucket has."""
+        epochs = frozenset(each.epoch for each in self.store.log(self.agent, after=after))
+        return Unshipped(after, link, epochs)
+
+    def opened(self) -> list[Open]:
+        """The actions without an outcome, oldest first."""
+        found = []
+        for record in self.store.in_force(self.agent, ACTION, limit=_OPEN_SHOWN):
+            action = Action.read(record)
+            found.append(Open(record.lsn, action.key, action.class_, action.max_ms))
+        return found
+
+    def known(self) -> tuple[Mark, Head] | None:
+        """What this store knows of the bucket."""
+        with self.store.reading():
+            mark = self.store.mark(self.agent)
+            return (mark, Head.parse(mark.head, self.agent, self.lines)) if mark and mark.head else None
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def learn(self, head: Head, etag: str, *, lease: Lease | None = None, sent: Instant | None = None) -> None:
+        """Keep what the bucket has; with ``lease`` that row too. The head is a prefix of this log."""
+
+        def work(ledger: Ledger) -> None:
+            self.learn_in(ledger, head, etag, sent=sent)
+            if lease is not None:
+                ledger.put_lease(lease)
+
+        self.store.shipping(work)
+
+    def learn_in(self, ledger: Ledger, head: Head, etag: str, *, sent: Instant | None = None) -> None:
+        """The same inside a transaction."""
+        before = self.store.mark(self.agent)
+        mark = Mark(self.agent, head.rev, etag, head.last, head.hash, head.without_tail(), sent or NEVER)
+        if sent is None and before is not None:
+            mark = replace(mark, sent=before.sent)
+        ledger.put_mark(mark)
+
+    def note_sight(self, mark: Mark, rev: int, now: Instant) -> Mark:
+        """Keep when a revision of another holder was first seen."""
+        noted = replace(mark, sight_rev=rev, sight=now)
+        self.store.shipping(lambda ledger: ledger.put_mark(noted))
+        return noted
+
+    def note_trouble(self, kind: str) -> None:
+        """Write nothing more for this agent until a person has looked."""
+        mark = self.store.mark(self.agent)
+        if mark is not None:
+            self.store.shipping(lambda ledger: ledger.put_mark(replace(mark, trouble=kind)))
+
+    def note_lost(self, head: Head, fence: Fence) -> None:
+        """The lease is another's: its row says so from now on, so that nothing enters the log under ours."""
+        lease = self.store.lease(self.agent)
+        if lease is None or not lease.is_of(fence):
+            return
+        now = self.store.clock.now()
+        foreign = cached(head, lease, now)
+        if foreign.fence == fence:  # a clone of us: the same in all but the records
+            foreign = replace(foreign, state="released", incarnation=f"lost-{fence.incarnation}")
+        self.store.shipping(lambda ledger: ledger.put_lease(foreign))
+
+    def set_aside(self, keep: int, link: bytes, reason: str) -> None:
+        """Leave what this log has above ``keep`` on a branch of its own."""
+        lease = self.store.lease(self.agent)
+        assert lease is not None
+        now = self.store.clock.now()
+        self.store.shipping(lambda ledger: ledger.set_aside(lease, keep, link, reason, now))
+
+    def catch_up(self, bucket: Bucket, head: Head, shipped: tuple[int, bytes]) -> bool:
+        """Take in what the bucket has above ``shipped``; what contradicts it here is set aside.
+
+        It needs no lease: the head says what the log is.
+
+        Returns:
+            whether anything was set aside.
+
+        Raises:
+            Forked, BadHead, Replaced.
+        """
+        last, _ = self.last()
+        aside = False
+        if self.hash_at(head.last) == head.hash and last >= head.last:
+            return aside
+        for chunk in lines_after(bucket, head, *shipped):
+            new = [each for each in chunk if each[0] > last or self.hash_at(each[0]) != each[2]]
+            if not new:
+                continue
+            first = new[0][0]
+            if first <= last:
+                link = next((each[2] for each in chunk if each[0] == first - 1), shipped[1])
+                self.set_aside(first - 1, link, f"the bucket's log went on otherwise from lsn {first}")
+                aside = True
+            self._take_in(bucket, head, new)
+            last, shipped = new[-1][0], (new[-1][0], new[-1][2])
+        return aside
+
+    def _take_in(self, bucket: Bucket, head: Head, lines: Sequence[Line]) -> None:
+        blobs: dict[str, bytes] = {}
+        for _, line, _ in lines:
+            blobs.update(blobs_of(bucket, head, line))
+            if sum(map(len, blobs.values())) > _BLOBS_AT_ONCE:
+                self._store_blobs(blobs)
+                blobs.clear()
+        self._store_blobs(blobs)
+
+        def work(ledger: Ledger) -> None:
+            lease = self.store.lease(self.agent)
+            now = self.store.clock.now()
+            for branch, lineage, part in self._by_branch(ledger, head, lease.branch if lease else 0, lines, now):
+                lease = self.store.lease(self.agent)
+                ledger.put_lease(replace(cached(head, lease, now), branch=branch, lineage=lineage))
+                ledger.extend(self.agent, branch, part)
+
+        self.store.shipping(work)
+
+    def _store_blobs(self, blobs: dict[str, bytes]) -> None:
+        def work(ledger: Ledger) -> None:
+            for name, data in blobs.items():
+                ledger.blob(self.agent, name, data)
+
+        if blobs:
+            self.store.shipping(work)
+
+    def _by_branch(
+        self, ledger: Ledger, head: Head, branch: int, lines: Sequence[Line], now: Instant
+    ) -> Iterator[tuple[int, str, Iterable[Line]]]:
+        """The lines by the branch that they belong on; a branch for each lineage, made where there is none."""
+        starts = lineage_starts(head)
+        cuts = [0] + [i for i, (lsn, _, _) in enumerate(lines) if i and lsn - 1 in starts] + [len(lines)]
+        lineages = {each.number: each.lineage for each in self.store.branches(self.agent)}
+        for low, high in pairwise(cuts):
+            start = lines[low][0] - 1
+            lineage = lineage_at(head, start + 1)
+            if lineages.get(branch) != lineage:
+                link = head.base_hash if start == head.base else starts[start]
+                branch = ledger.new_branch(
+                    self.agent, lineage, parent=branch, start=start, start_hash=link, reason="from the bucket", at=now
+                )
+                lineages[branch] = lineage
+            yield branch, lineage, lines[low:high]
+
+
+def lineage_at(head: Head, lsn: int) -> str:
+    """The lineage that a record of a head's log was written in."""
+    return next((each.lineage for each in head.origins if lsn <= each.last), head.lineage)
+
+
+def cached(head: Head, lease: Lease | None, now: Instant) -> Lease:
+    """A head's lease as this store's row; the branch is the one that it is on."""
+    return Lease(
+        agent=head.agent,
+        lineage=lease.lineage if lease else head.lineage,
+        branch=lease.branch if lease else 0,
+        epoch=max(head.epoch, lease.epoch if lease else 0),
+        incarnation=head.lease.inc,
+        state="held" if head.state == "live" else "released",
+        holder=head.lease.holder,
+        process=head.lease.process,
+        ttl_ms=head.lease.ttl_ms,
+        renewed=now,
+        acquired_at=rfc3339(now.wall_us),
+    )
+
+
+def first_link(lineage: str, agent: str) -> tuple[int, bytes]:
+    """Where a log without records stands."""
+    return 0, first_hash(lineage, agent)

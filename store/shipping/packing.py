@@ -1,0 +1,117 @@
+"""What goes into the bucket before a head can name it: segments, blobs, evidence."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+
+from store import asides
+from store.audit import blobs_named
+from store.errors import RemoteRefused, RemoteUnreachable
+from store.lease import LeaseRequest
+from store.records import Record
+from store.shipping import protocol
+from store.shipping.bucket import Bucket
+from store.shipping.fetch import prefix
+from store.shipping.head import Head, Origin, Segment
+from store.shipping.local import Local
+from store.shipping.segment import make_segment
+from store.value import value
+
+
+@value
+class Limits:
+    """Sizes in bytes; shipping.md's rule 12.
+
+    Attributes:
+        inline: of the tail; more goes into a segment before the next version.
+        spill: of the tail from which it is spilled in the background.
+        segment: the most plain bytes of one.
+        refs: the most references to segments in a head; older ones go to an index page.
+    """
+
+    inline: int = 64 * 1024
+    spill: int = 32 * 1024
+    segment: int = 8 * 1024 * 1024
+    refs: int = 64
+
+
+class Packer:
+    """Makes the objects of one agent, and heads that name them."""
+
+    def __init__(self, local: Local, bucket: Bucket, limits: Limits) -> None:
+        self._local, self._bucket, self._limits = local, bucket, limits
+        self._prefix = prefix(local.agent)
+
+    def new_log(self, remote: str, request: LeaseRequest) -> Head:
+        """What a first head goes on from: all of the log that this store has, if any.
+
+        A log that was imported gets a new lineage that names the old one, since it may live on elsewhere.
+        """
+        store, agent = self._local.store, self._local.agent
+        row = store.lease(agent)
+        last, _ = self._local.last()
+        origins = self._origins(last) if row is not None else ()
+        lineage = row.lineage if row is not None and not row.imported else store.random.hex(32)
+        if row is not None and row.imported:
+            origins = (*origins, Origin(row.lineage, last))
+        first = protocol.blank(remote, request, lineage, origins, store=store.store_id, epoch=row.epoch if row else 0)
+        return self.carry(first, last)
+
+    def _origins(self, last: int) -> tuple[Origin, ...]:
+        """The lineages that this store's log went through before its present one."""
+        branches = {each.number: each for each in self._local.store.branches(self._local.agent)}
+        path = [number for number, _, _ in self._local.store.path(self._local.agent)]
+        return tuple(
+            Origin(branches[one].lineage, branches[other].start)
+            for one, other in pairwise(path)
+            if branches[one].lineage != branches[other].lineage
+        )
+
+    def carry(self, head: Head, last: int) -> Head:
+        """The head with this store's records up to ``last``; all that it then names is in the bucket."""
+        if last <= head.last:
+            return head
+        segments: list[Segment] = []
+        waiting, size = list(head.tail), head.tail_bytes
+        lsn, link = head.last, head.hash
+        for record in self._with_blobs(head.last, last):
+            if size + len(record.line) > self._limits.segment and waiting:
+                segments.append(self._segment(head, waiting, lsn, link))
+                waiting, size = [], 0
+            waiting.append(record.line)
+            size, lsn, link = size + len(record.line) + 1, record.lsn, record.hash
+        if segments or size > self._limits.inline:
+            segments.append(self._segment(head, waiting, lsn, link))
+            return protocol.extended(head, (), segments)
+        return protocol.extended(head, waiting[len(head.tail) :])
+
+    def _with_blobs(self, after: int, last: int) -> Iterator[Record]:
+        """The records, each when the blobs that it names are in the bucket."""
+        for record in self._local.records(after, last):
+            for name in blobs_named(record.body):
+                # One of that name was put there for this very record: its epoch is not over.
+                self._bucket.create(f"{self._prefix}blob/{name}", self._local.store.blob(record.agent, name))
+            yield record
+
+    def _segment(self, head: Head, lines: list[bytes], last: int, link: bytes) -> Segment:
+        segment, body = make_segment(lines, epoch=max(head.epoch, 1), first=last - len(lines) + 1, hash=link)
+        self._bucket.create(self._prefix + segment.k, body)
+        return segment
+
+    def tail_segment(self, head: Head) -> Segment | None:
+        """A segment with the head's tail, uploaded, if the tail is long enough to be worth it."""
+        if head.tail_bytes < self._limits.spill:
+            return None
+        return self._segment(head, list(head.tail), head.last, head.hash)
+
+    def file_asides(self) -> None:
+        """Put what was set aside here into the bucket too, as evidence for those who settle elsewhere."""
+        store = self._local.store
+        for one in asides.asides(store, self._local.agent):
+            body = gzip.compress(b"".join(asides.export(store, one)), 6, mtime=0)
+            key = f"{self._prefix}aside/{store.store_id}-{one.number}-{one.first}-{one.last}.jsonl.gz"
+            with suppress(RemoteUnreachable, RemoteRefused):  # sync push tries again
+                self._bucket.create(key, body)
