@@ -31,7 +31,7 @@ lint: setup ## check what git tracks, formatting, style, types and generated fil
 	$(BIN)/mypy
 	$(BIN)/python -m tools.generate --check
 
-generate: setup ## write completions/, docs/commands.md and docs/python.md anew
+generate: setup ## write completions/, docs/commands.md, docs/python.md and docs/mcp.md anew
 	$(BIN)/python -m tools.generate
 
 bench: setup ## measure

@@ -7,11 +7,13 @@ from typing import Any
 
 from recall_cli.mcp import shapes
 from recall_cli.mcp.session import Session
-from store.agent import Agent, Context
-from store.briefing import render
+from store.agent import Agent
 from store.briefing_parts import DEFAULT_BUDGET, LEAST_BUDGET
+from store.context import Context, read
 from store.errors import NotFound
-from store.records import plain
+from store.keeper import Keeper
+from store.lease import DEFAULT_TTL_MS
+from store.values import plain
 
 Args = dict[str, Any]
 
@@ -53,27 +55,9 @@ def agent_briefing(session: Session, args: Args) -> Any:
 
 def _looked_at(session: Session, args: Args) -> Context:
     """An agent's context as somebody sees it who has no lease."""
-    budget = _budget(args)
     with session.viewing(args["agent_id"]) as view:
-        parts = view.parts(budget)
-        lease = view.backend.lease(view.agent)
-    briefing = render(parts, budget)
-    return Context(
-        agent_id=parts.agent,
-        fresh=parts.fresh,
-        briefing=briefing.text,
-        epoch=lease.epoch if lease else 0,
-        lease_held=False,
-        pending_actions=parts.pending,
-        working_state=parts.working_state,
-        pointers=parts.pointers,
-        outputs=parts.outputs,
-        recent_turns=parts.turns,
-        omitted=briefing.omitted,
-        turn_seq=parts.turns_total,
-        token_budget=budget,
-        tokens=briefing.tokens,
-    )
+        nobody = Keeper(view.backend, view.agent, ttl_ms=DEFAULT_TTL_MS, background=False)
+        return read(view, nobody, _budget(args))
 
 
 def _budget(args: Args) -> int:

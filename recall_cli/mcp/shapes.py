@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from store.agent import Context
-from store.records import Action, Pointer, WorkingState, plain
+from store.context import Context
+from store.values import Action, Pointer, WorkingState, plain
 
 _BEGUN = ("seq", "tool", "class", "key", "status", "args", "args_ref", "epoch", "started_at")
 _ENDED = (*_BEGUN, "result", "result_ref", "error", "resolution", "ended_at")

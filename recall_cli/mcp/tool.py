@@ -82,7 +82,7 @@ class Tool:
         run: does it: a session and checked arguments in, a JSON value out.
         writes: whether it changes the store; the others are offered by a read-only server too.
         again: whether a second call with the same arguments changes nothing more.
-        destroys: whether it ends something that another call cannot bring back.
+        destroys: whether it takes something out of sight or settles it for good, so that a host may want to ask first.
         of_agent: whether it is a tool of the agent itself, and not of whoever looks after agents.
     """
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from recall_cli.mcp import handlers
 from recall_cli.mcp.tool import Param, Tool
-from store.records import CLASSES, CLOSED_STATUSES, POINTER_TYPES, ROLES
+from store.records import CLASSES, CLOSED_STATUSES
+from store.values import POINTER_TYPES, ROLES
 
 
 def _text(name: str, about: str, *, required: bool = False, choices: tuple[str, ...] = ()) -> Param:

@@ -7,7 +7,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,11 @@ class Host:
     Every line that comes must parse as JSON; ``receive`` sees to that.
     """
 
-    def __init__(self, *arguments: str, env: Mapping[str, str], cwd: Path, **more: Any) -> None:
+    def __init__(
+        self, *arguments: str, env: Mapping[str, str], cwd: Path, words: Sequence[str] = (), **more: Any
+    ) -> None:
         self.process = subprocess.Popen(
-            [COMMAND, "mcp", *arguments],
+            [COMMAND, *(words or ["mcp", *arguments])],
             **{
                 "stdin": subprocess.PIPE,
                 "stdout": subprocess.PIPE,

@@ -98,7 +98,7 @@ def test_reading_needs_no_lease(start: Start, writer: Host) -> None:
         assert list(briefing) == ["agent_id", "briefing", "omitted", "tokens"] and "the goal" in briefing["briefing"]
         assert briefing["tokens"] <= 512
         context = host.call("agent_context", agent_id="a")
-        assert list(context) == CONTEXT and context["lease_held"] is False and context["epoch"] == 1
+        assert list(context) == CONTEXT and context["lease_held"] is False and context["epoch"] == 0
         assert [each["seq"] for each in host.call("pending_actions", agent_id="a")] == [1]
         assert host.call("recent_turns", agent_id="a")[0]["content"] == "hi"
         (agent,) = host.call("list_agents")["agents"]
