@@ -35,7 +35,7 @@ generate: setup ## write completions/, docs/commands.md, docs/python.md and docs
 	$(BIN)/python -m tools.generate
 
 bench: setup ## measure
-	for script in turn resume startup run contention; do echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || exit 1; done
+	for script in turn resume startup run contention mcp; do echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || exit 1; done
 
 # A checkout hides packaging faults; this installs what users would get and runs it from elsewhere.
 wheel: setup ## build what users install, and try it elsewhere

@@ -27,6 +27,7 @@ _MOST_WAITING = 64 << 20  # bytes of messages that wait for their turn; beyond i
 _GRACE = 10.0  # seconds for what was asked before stdin closed
 _LAST = 1.0  # seconds for the call that is under way when a signal comes
 _STUCK = 2.0  # seconds that an answer may wait to be read once stdin has closed
+_RELEASING = 5.0  # seconds for giving the leases back; they are free anyway once the process is gone
 _TICK = 0.05
 
 _END = object()  # in a message's place
@@ -40,6 +41,8 @@ def serve(protocol: Protocol) -> int:
         0, or 130 after an interrupt from the keyboard.
     """
     given, taken = _streams()
+    if os.isatty(given):
+        complain("this speaks to an MCP host, which starts it by itself; Ctrl-D ends it, recall mcp --help explains it")
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     seen = _catch_signals(woken)
@@ -48,7 +51,9 @@ def serve(protocol: Protocol) -> int:
     _read(given, wake, worker, seen)
     worker.finish(at_once=bool(seen))
     _wait(worker, seen)
-    protocol.session.close()
+    closing = threading.Thread(target=protocol.session.close, daemon=True)
+    closing.start()
+    closing.join(_RELEASING)
     return 130 if signal.SIGINT in seen else 0
 
 
@@ -123,6 +128,7 @@ class _Worker(threading.Thread):
         super().__init__(daemon=True, name="recall-mcp")
         self._protocol, self._taken, self._woken = protocol, taken, woken
         self._changed = threading.Condition()
+        self._output = threading.Lock()
         self._waiting: deque[tuple[Any, int]] = deque()
         self._size = 0
         self._ending = False
@@ -131,19 +137,35 @@ class _Worker(threading.Thread):
         self.stopped = False
 
     def take(self, line: bytes | framing.Broken) -> None:
-        """A message for later. A ping comes before what waits, and a cancellation takes out what waits."""
+        """A message for later. A ping is answered at once, and a cancellation takes out what waits."""
         message = framing.parse(line) if isinstance(line, bytes) else line
         size = len(line) if isinstance(line, bytes) else 0
+        if isinstance(message, dict) and message.get("method") == "ping" and self._answered_now(message):
+            return
         cancelled = cancels(message)
         with self._changed:
             if cancelled is not None:
                 self._drop(cancelled)
                 return
-            first = isinstance(message, dict) and message.get("method") == "ping"
-            (self._waiting.appendleft if first else self._waiting.append)((message, size))
+            self._waiting.append((message, size))
             self._size += size
             self.full = self._size > _MOST_WAITING
             self._changed.notify()
+
+    def _answered_now(self, message: Any) -> bool:
+        """Answer beside the call that is under way, where that cannot block: False if an answer is being read now."""
+        if not self._output.acquire(blocking=False):
+            return False
+        try:
+            ready = bool(select.select([], [self._taken], [], 0)[1])
+            answer = self._protocol.answer(message) if ready else None
+            if answer is not None:
+                write_all(self._taken, line_of(answer))
+            return ready
+        except OSError:
+            return False  # the worker will find out, too
+        finally:
+            self._output.release()
 
     def _drop(self, id: str | int) -> None:
         for each in self._waiting:
@@ -168,7 +190,8 @@ class _Worker(threading.Thread):
                 if answer is not None:
                     line = line_of(answer)
                     self.writing = True
-                    write_all(self._taken, line)
+                    with self._output:
+                        write_all(self._taken, line)
                     self.writing = False
         except OSError:  # the client has closed stdout: it is gone, or wants no more
             pass

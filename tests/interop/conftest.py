@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -55,6 +56,26 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+INSPECTOR = "@modelcontextprotocol/inspector@0.15.0"
+
+
+@pytest.fixture(scope="session")
+def inspector() -> Path:
+    """The protocol's own inspector, where npm can install it."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed")
+    home = ROOT / ".interop" / "inspector-0.15.0"
+    with _locked(home.with_suffix(".lock")):
+        if not (home / "ready").exists():
+            argv = [npm, "install", "--prefix", str(home), "--no-audit", "--no-fund", "--silent", INSPECTOR]
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
+            if done.returncode:
+                pytest.skip(f"the inspector cannot be installed: {(done.stderr or done.stdout).strip()[-500:]}")
+            (home / "ready").touch()
+    return home / "node_modules" / ".bin" / "mcp-inspector"
 
 
 Drive = Callable[..., Any]

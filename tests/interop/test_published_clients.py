@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,27 @@ def test_the_official_sdk_lists_reads_and_writes(drive: Drive, mode: str) -> Non
     assert seen["agents"]["agents"][0]["turns"] == 1
     assert seen["refused"][0] is True and "content is missing" in seen["refused"][1]
     assert seen["unknown"] == -32602
+
+
+def test_the_inspector_lists_reads_and_writes(inspector: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    """The protocol's inspector in its command-line mode, each call a session of its own."""
+
+    def inspect(*words: str) -> Any:
+        done = subprocess.run(
+            [inspector, "--cli", COMMAND, "mcp", "--write", *words],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    assert len(inspect("--method", "tools/list")["tools"]) == 21
+    call = ("--method", "tools/call", "--tool-name")
+    written = inspect(*call, "agent_resume", "--tool-arg", "agent_id=a", "--tool-arg", "token_budget=1000")
+    assert json.loads(written["content"][0]["text"])["token_budget"] == 1000
+    read = json.loads(inspect(*call, "list_agents")["content"][0]["text"])
+    assert (read["agents"][0]["agent_id"], read["agents"][0]["state"]) == ("a", "released")
