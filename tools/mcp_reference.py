@@ -35,7 +35,7 @@ def _kind(param: Param) -> str:
     kind = "list of strings" if "array" in param.kinds else param.kinds[0]
     if param.choices:
         kind = ", ".join(f"`{each}`" for each in param.choices)
-    return kind + ("" if not param.required else ", required") + (", or null" if "null" in param.kinds else "")
+    return kind + ("" if not param.required else ", required")
 
 
 def _escape(text: str) -> str:

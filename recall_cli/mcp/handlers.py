@@ -13,6 +13,7 @@ from store.context import Context, read
 from store.errors import NotFound
 from store.keeper import Keeper
 from store.lease import DEFAULT_TTL_MS
+from store.text import check_agent
 from store.values import plain
 
 Args = dict[str, Any]
@@ -187,7 +188,7 @@ def list_agents(session: Session, args: Args) -> Any:
 def verify(session: Session, args: Args) -> Any:
     from store.verify import Checked, verify
 
-    wanted = [args["agent_id"]] if "agent_id" in args else []
+    wanted = [check_agent(args["agent_id"])] if "agent_id" in args else []
     agents: list[Any] = []
     problems: list[Any] = []
     with session.reading() as backend:

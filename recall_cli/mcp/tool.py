@@ -18,7 +18,13 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
     "null": (type(None),),
 }
-_CALLED = {"string": "text", "integer": "a whole number", "boolean": "true or false", "array": "a list of texts"}
+_CALLED = {
+    "string": "text",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "array": "a list of texts",
+    "object": "an object",
+}
 
 
 @value
@@ -26,8 +32,8 @@ class Param:
     """One argument.
 
     Attributes:
-        kinds: the JSON types that it may have. One that is optional may be null too, which is as if left out,
-            unless ``null`` is among them.
+        kinds: the JSON types that it may have. The first is declared, since some hosts know no unions; the others are
+            taken too. Null is as if left out, unless it is among them.
         choices: the texts that it may be; all if there are none.
         least, most: the bounds of a number.
     """
@@ -41,10 +47,10 @@ class Param:
     most: int | None = None
 
     def schema(self) -> dict[str, Any]:
-        schema: dict[str, Any] = {"type": self.kinds[0] if len(self.kinds) == 1 else list(self.kinds)}
-        if "array" in self.kinds:
+        schema: dict[str, Any] = {"type": self.kinds[0]}
+        if self.kinds[0] == "array":
             schema["items"] = {"type": "string"}
-        if "object" in self.kinds:
+        if self.kinds[0] == "object":
             schema["additionalProperties"] = {"type": "string"}
         limits = {"enum": list(self.choices) or None, "minimum": self.least, "maximum": self.most}
         schema |= {keyword: given for keyword, given in limits.items() if given is not None}
@@ -56,8 +62,7 @@ class Param:
             given = int(given)  # JavaScript has no other numbers
         fits = any(isinstance(given, kind) for name in self.kinds for kind in _KINDS[name])
         if not fits or (isinstance(given, bool) and "boolean" not in self.kinds):
-            wanted = " or ".join(_CALLED.get(each, f"an {each}" if each == "object" else each) for each in self.kinds)
-            raise InvalidInput(field=self.name, reason=f"must be {wanted}, not {quoted(given)}")
+            raise InvalidInput(field=self.name, reason=f"must be {_CALLED[self.kinds[0]]}, not {quoted(given)}")
         if self.choices and given not in self.choices:
             raise InvalidInput(field=self.name, reason=f"must be {_or(self.choices)}, not {quoted(given)}")
         if isinstance(given, int) and not self._within(given):

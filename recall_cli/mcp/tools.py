@@ -16,6 +16,10 @@ def _number(name: str, about: str, *, required: bool = False, least: int | None 
     return Param(name, ("integer",), about, required, (), least, most)
 
 
+def _json(name: str, about: str) -> Param:
+    return Param(name, ("string", "object", "array"), about)
+
+
 def _clearable(name: str, kind: str, about: str) -> Param:
     return Param(name, (kind, "null"), about)
 
@@ -86,7 +90,7 @@ TOOLS: tuple[Tool, ...] = (
         "update_working_state",
         "Write the note to your next self",
         "Keep the note that your next process starts from. Fields that you give replace the old ones, fields that you "
-        "leave out stay, null or empty clears. Write it whenever the plan or the progress changes, not only at the "
+        "leave out stay, empty ones clear. Write it whenever the plan or the progress changes, not only at the "
         "end: the process may stop at any moment. Earlier versions are kept.",
         (
             _AGENT,
@@ -226,7 +230,7 @@ TOOLS: tuple[Tool, ...] = (
                 required=True,
                 choices=CLASSES,
             ),
-            _text("args", "The arguments, as text (usually JSON); enough to find out later whether it happened."),
+            _json("args", "The arguments, usually as JSON; enough to find out later whether it happened."),
             _text(
                 "step",
                 "A name for this very call, such as invoice-2026-11. Begun again under the same name it is not made "
@@ -247,7 +251,7 @@ TOOLS: tuple[Tool, ...] = (
             _AGENT,
             _SEQ,
             _text("status", "The outcome.", required=True, choices=(*CLOSED_STATUSES, "unknown")),
-            _text("result", "What came back."),
+            _json("result", "What came back."),
             _text("error", "Why it failed."),
             _text("resolution", "How the outcome was found out, if not from the call itself."),
         ),

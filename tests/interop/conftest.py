@@ -70,10 +70,12 @@ def inspector() -> Path:
     home = ROOT / ".interop" / "inspector-0.15.0"
     with _locked(home.with_suffix(".lock")):
         if not (home / "ready").exists():
-            argv = [npm, "install", "--prefix", str(home), "--no-audit", "--no-fund", "--silent", INSPECTOR]
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
+            argv = [npm, "install", "--prefix", str(home), "--no-audit", "--no-fund", "--loglevel=error", INSPECTOR]
+            own = {**os.environ, "HOME": str(home), "npm_config_cache": str(home / "cache")}
+            done = subprocess.run(argv, env=own, capture_output=True, text=True, timeout=600, check=False)
+            shutil.rmtree(home / "cache", ignore_errors=True)
             if done.returncode:
-                pytest.skip(f"the inspector cannot be installed: {(done.stderr or done.stdout).strip()[-500:]}")
+                pytest.skip(f"the inspector cannot be installed: {(done.stderr or done.stdout).strip()[-500:]!r}")
             (home / "ready").touch()
     return home / "node_modules" / ".bin" / "mcp-inspector"
 

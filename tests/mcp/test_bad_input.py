@@ -100,6 +100,7 @@ def test_more_than_can_be_stored_is_refused(writer: Host) -> None:
         ("agent_resume", {"agent_id": "b", "lease_ttl_seconds": 1}, "must be from 5 to 3,600"),
         ("resolve_action", {"agent_id": "nobody", "seq": 1, "status": "done", "reason": "x"}, "no agent nobody"),
         ("verify", {"agent_id": "nobody"}, "no agent nobody"),
+        ("verify", {"agent_id": "no\nbody"}, "is not an agent id"),
     ],
 )
 def test_a_wrong_call_says_what_is_wrong(writer: Host, tool: str, arguments: dict[str, Any], words: str) -> None:

@@ -78,6 +78,14 @@ def test_the_whole_life_of_an_agent(start: Start) -> None:
         assert re.fullmatch(r".*\.\d+Z", instant), "with fractions"
 
 
+def test_arguments_and_results_may_be_json(writer: Host) -> None:
+    """A model that gives an object where a text is declared gets what it meant: the object's JSON."""
+    writer.call("agent_resume", agent_id="a")
+    action = writer.call("begin_action", agent_id="a", tool="t", **{"class": "pure"}, args={"to": ["x", 1]})
+    assert action["args"] == '{"to":["x",1]}'
+    assert writer.call("end_action", agent_id="a", seq=1, status="done", result=[1, None])["result"] == "[1,null]"
+
+
 def test_a_step_begun_again_comes_back_with_its_result(writer: Host) -> None:
     """The call of a name that is done is not made again."""
     writer.call("agent_resume", agent_id="a")
@@ -207,7 +215,7 @@ def test_what_is_said_of_a_tool_is_whole(tool: Any) -> None:
     assert listed["title"] and 30 < len(listed["description"]) < 700
     assert schema["type"] == "object" and schema["additionalProperties"] is False
     assert set(schema["required"]) <= set(schema["properties"])
-    assert all(each["description"] and each["type"] for each in schema["properties"].values())
+    assert all(each["description"] and isinstance(each["type"], str) for each in schema["properties"].values())
     assert set(hints) == {"title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
     assert hints["openWorldHint"] is False and not (hints["readOnlyHint"] and hints["destructiveHint"])
 
