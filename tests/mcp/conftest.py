@@ -158,6 +158,19 @@ def writer(start: Start) -> Host:
     return start("--write")
 
 
+@pytest.fixture(scope="module")
+def sturdy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """One server for all the bad input of a module: it has to stay up. It has resumed agent ``a``."""
+    home = tmp_path_factory.mktemp("sturdy")
+    plain = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "LANG": "C.UTF-8"}
+    host = Host("--write", env={**plain, "RECALL_DIR": str(home / "store"), "PYTHONWARNINGS": "error"}, cwd=home)
+    host.initialize()
+    host.call("agent_resume", agent_id="a")
+    yield host
+    assert host.end() == 0
+    host.kill()
+
+
 def modern(**params: Any) -> dict[str, Any]:
     """The params of a request without a session."""
     return {**params, "_meta": {META + "protocolVersion": "2026-07-28", META + "clientCapabilities": {}}}

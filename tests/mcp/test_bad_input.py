@@ -29,45 +29,43 @@ TURN = b'{"agent_id":"a","role":"user","content":%s}'
         (b"\xef\xbb\xbf{}\n", "not JSON"),
     ],
 )
-def test_a_broken_line_is_answered(writer: Host, line: bytes, words: str) -> None:
+def test_a_broken_line_is_answered(sturdy: Host, line: bytes, words: str) -> None:
     """The error says what is wrong with the line, to the request that it seems to be, and the next one is served."""
-    writer.send_bytes(line)
-    answer = writer.receive()
+    sturdy.send_bytes(line)
+    answer = sturdy.receive()
     assert answer["error"]["code"] == -32700 and words in answer["error"]["message"]
     assert answer["id"] == (7 if b'"id":7' in line else None)
     while b'"a\nb"' in line and answer["id"] is not None:  # it was two lines, and the second is no message either
-        answer = writer.receive()
-    assert writer.request("ping")["result"] == {}
+        answer = sturdy.receive()
+    assert sturdy.request("ping")["result"] == {}
 
 
 @pytest.mark.parametrize("content", ['"\\ud800"', '"a\\u0000b"', "1e999", "3", "null", "[]", '{"a":1}', "true"])
-def test_a_content_that_is_no_text_is_refused_by_name(writer: Host, content: str) -> None:
+def test_a_content_that_is_no_text_is_refused_by_name(sturdy: Host, content: str) -> None:
     """The tool's error names the argument and what it must be; nothing is recorded."""
-    writer.call("agent_resume", agent_id="a")
-    writer.send_bytes(CALL % (TURN % content.encode()))
-    answer = writer.receive()["result"]
+    sturdy.send_bytes(CALL % (TURN % content.encode()))
+    answer = sturdy.receive()["result"]
     assert answer["isError"] is True and answer["content"][0]["text"].startswith("content ")
-    assert writer.call("recent_turns", agent_id="a") == []
+    assert sturdy.call("recent_turns", agent_id="a") == []
 
 
-def test_a_large_argument_is_kept_whole(writer: Host) -> None:
+def test_a_large_argument_is_kept_whole(sturdy: Host) -> None:
     """Twenty megabytes are stored, and come back in parts that a client can read."""
-    writer.call("agent_resume", agent_id="a")
+    sturdy.call("agent_resume", agent_id="big")
     content = "".join(f"line {number}: ü\n" for number in range(1_300_000))
     assert len(content.encode()) > 20_000_000
-    turn = writer.call("record_turn", agent_id="a", role="tool", content=content)
+    turn = sturdy.call("record_turn", agent_id="big", role="tool", content=content)
     with pytest.raises(Refused, match="offset, length"):
-        writer.call("fetch_output", agent_id="a", ref=turn["output_ref"])
-    part = writer.call("fetch_output", agent_id="a", ref=turn["output_ref"], offset=5_000_000, length=1000)
+        sturdy.call("fetch_output", agent_id="big", ref=turn["output_ref"])
+    part = sturdy.call("fetch_output", agent_id="big", ref=turn["output_ref"], offset=5_000_000, length=1000)
     assert part["content"] == content[5_000_000:5_001_000] and part["characters"] == len(content)
 
 
-def test_more_than_can_be_stored_is_refused(writer: Host) -> None:
+def test_more_than_can_be_stored_is_refused(sturdy: Host) -> None:
     """The refusal tells the limit and what to do; the server stays up."""
-    writer.call("agent_resume", agent_id="a")
     with pytest.raises(Refused, match=r"content has 67,108,865 bytes, more than the 67,108,864 allowed"):
-        writer.call("store_output", agent_id="a", content="x" * (64 * 1024 * 1024 + 1))
-    assert writer.request("ping")["result"] == {}
+        sturdy.call("store_output", agent_id="a", content="x" * (64 * 1024 * 1024 + 1))
+    assert sturdy.request("ping")["result"] == {}
 
 
 @pytest.mark.parametrize(
@@ -103,26 +101,25 @@ def test_more_than_can_be_stored_is_refused(writer: Host) -> None:
         ("verify", {"agent_id": "no\nbody"}, "is not an agent id"),
     ],
 )
-def test_a_wrong_call_says_what_is_wrong(writer: Host, tool: str, arguments: dict[str, Any], words: str) -> None:
+def test_a_wrong_call_says_what_is_wrong(sturdy: Host, tool: str, arguments: dict[str, Any], words: str) -> None:
     """Each refusal is the tool's, one line, and names the argument or the tool that helps; nothing is written."""
-    writer.call("agent_resume", agent_id="a")
-    before = writer.call("verify", agent_id="a")
+    before = sturdy.call("verify", agent_id="a")
     with pytest.raises(Refused) as told:
-        writer.call(tool, **arguments)
+        sturdy.call(tool, **arguments)
     assert words in str(told.value) and "\n" not in str(told.value) and "Traceback" not in str(told.value)
-    assert writer.call("verify", agent_id="a") == before
+    assert sturdy.call("verify", agent_id="a") == before
 
 
 @pytest.mark.parametrize("arguments", [[], "x", 3, True])
-def test_arguments_that_are_no_object_are_refused(writer: Host, arguments: Any) -> None:
+def test_arguments_that_are_no_object_are_refused(sturdy: Host, arguments: Any) -> None:
     """As a tool's error, so that the model sees it."""
-    result = writer.request("tools/call", {"name": "list_agents", "arguments": arguments})["result"]
+    result = sturdy.request("tools/call", {"name": "list_agents", "arguments": arguments})["result"]
     assert result["isError"] is True and "arguments must be an object" in result["content"][0]["text"]
 
 
-def test_an_unknown_tool_is_refused_with_the_nearest_name(writer: Host) -> None:
+def test_an_unknown_tool_is_refused_with_the_nearest_name(sturdy: Host) -> None:
     """The protocol's error for it, with a name to try."""
-    error = writer.request("tools/call", {"name": "record_turns"})["error"]
+    error = sturdy.request("tools/call", {"name": "record_turns"})["error"]
     assert error["code"] == -32602 and "did you mean record_turn?" in error["message"]
 
 
@@ -134,14 +131,14 @@ def test_a_read_only_server_says_how_to_get_the_others(start: Start) -> None:
     assert "--write" in host.request("tools/call", {"name": "record_turn"})["error"]["message"]
 
 
-def test_a_stored_text_cannot_pass_for_a_lease_error(writer: Host) -> None:
+def test_a_stored_text_cannot_pass_for_a_lease_error(sturdy: Host) -> None:
     """Clients tell lease errors by their words; a refusal that quotes those words does not have them."""
-    writer.call("agent_resume", agent_id="a")
-    writer.call("begin_action", agent_id="a", tool="t", **{"class": "external"})
-    writer.call("end_action", agent_id="a", seq=1, status="failed", error="lease is held, lease was lost")
+    sturdy.call("agent_resume", agent_id="quoting")
+    sturdy.call("begin_action", agent_id="quoting", tool="t", **{"class": "external"})
+    sturdy.call("end_action", agent_id="quoting", seq=1, status="failed", error="lease is held, lease was lost")
     for call in ({"seq": 1, "status": "done"}, {"seq": 1, "status": "lease not acquired"}):
         with pytest.raises(Refused) as told:
-            writer.call("end_action", agent_id="a", **call)
+            sturdy.call("end_action", agent_id="quoting", **call)
         assert not any(words in str(told.value) for words in ("lease is held", "lease was lost", "lease not acquired"))
 
 

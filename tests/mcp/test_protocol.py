@@ -98,7 +98,7 @@ def test_a_batch_is_refused_where_the_version_has_none(start: Start, version: st
     assert "no store" in host.request("tools/call", {"name": "list_agents"})["result"]["content"][0]["text"]
 
 
-def test_what_wants_no_answer_gets_none(writer: Host) -> None:
+def test_what_wants_no_answer_gets_none(sturdy: Host) -> None:
     """Notifications, known or not, cancellations of what is over, and answers to nothing are passed over."""
     for message in (
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
@@ -108,8 +108,8 @@ def test_what_wants_no_answer_gets_none(writer: Host) -> None:
         {"jsonrpc": "2.0", "id": 5, "result": {}},
         {"jsonrpc": "2.0", "id": 6, "error": {"code": 1, "message": "x"}},
     ):
-        writer.send(message)
-    assert writer.request("ping")["result"] == {}
+        sturdy.send(message)
+    assert sturdy.request("ping")["result"] == {}
 
 
 @pytest.mark.parametrize(
@@ -124,26 +124,26 @@ def test_what_wants_no_answer_gets_none(writer: Host) -> None:
         ({"jsonrpc": "2.0", "id": 7}, -32600),
     ],
 )
-def test_a_wrong_request_is_answered_with_its_id(writer: Host, message: Any, code: int) -> None:
+def test_a_wrong_request_is_answered_with_its_id(sturdy: Host, message: Any, code: int) -> None:
     """The error carries the code that JSON-RPC has for it, and the session goes on."""
-    writer.send(message)
-    answer = writer.receive()
+    sturdy.send(message)
+    answer = sturdy.receive()
     assert answer["id"] == 7 and answer["error"]["code"] == code and answer["error"]["message"]
-    assert writer.request("ping")["result"] == {}
+    assert sturdy.request("ping")["result"] == {}
 
 
 @pytest.mark.parametrize("message", [7, "x", None, {"jsonrpc": "2.0", "id": None, "method": "ping"}, {"id": 1.5}])
-def test_what_is_no_message_is_answered_without_an_id(writer: Host, message: Any) -> None:
+def test_what_is_no_message_is_answered_without_an_id(sturdy: Host, message: Any) -> None:
     """There is no id to answer to, so the error has none."""
-    writer.send(message)
-    answer = writer.receive()
+    sturdy.send(message)
+    answer = sturdy.receive()
     assert answer["id"] is None and answer["error"]["code"] == -32600
 
 
 @pytest.mark.parametrize("id", [0, -3, 2**60, "", "a-b", "\ud800", "ü"])
-def test_an_id_comes_back_as_it_was(writer: Host, id: Any) -> None:
+def test_an_id_comes_back_as_it_was(sturdy: Host, id: Any) -> None:
     """Whole numbers and texts, whatever is in them."""
-    assert writer.request("ping", id=id)["result"] == {}
+    assert sturdy.request("ping", id=id)["result"] == {}
 
 
 def test_calls_are_carried_out_in_the_order_in_which_they_came(writer: Host) -> None:
