@@ -278,8 +278,8 @@ _recall_at() {
             valued='--dir --backend' ;;
         'recall mcp')
             words=''
-            options='--write --agent-tools --no-agent-tools --dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--write --agent-tools --no-agent-tools --print-config --dir --backend --json --jsonl --no-color -h --help'
+            valued='--print-config --dir --backend' ;;
         'recall completions')
             words=''
             options='--dir --backend --json --jsonl --no-color -h --help'
@@ -452,6 +452,7 @@ _recall_value() {
         'recall aside export --agent') stored=agent ;;
         'recall aside export --dir') files=1 ;;
         'recall demo --dir') files=1 ;;
+        'recall mcp --print-config') choices='claude-code codex cursor vscode' ;;
         'recall mcp --dir') files=1 ;;
         'recall completions --dir') files=1 ;;
         'recall help --dir') files=1 ;;

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
 
 from recall_cli.exits import Exit
 from recall_cli.mcp.entry import PEER_FLAGS, start
-from recall_cli.options import Globals, Verbs
+from recall_cli.mcp.hosts import HOSTS, configuration
+from recall_cli.options import Choice, Globals, Verbs
 from store.errors import InvalidInput
 
 app = Verbs()
@@ -27,6 +30,14 @@ def run(
             help="Offer the tools that an agent works with, or only those of whoever looks after agents.",
         ),
     ] = True,
+    print_config: Annotated[
+        str | None,
+        typer.Option(
+            "--print-config",
+            click_type=Choice(tuple(HOSTS)),
+            help="Print what tells a host of this server, with the other options given here, and end.",
+        ),
+    ] = None,
     write_too: Annotated[bool, typer.Option("-write", hidden=True, help=_PEER)] = False,
     agent: Annotated[bool, typer.Option("-agent", hidden=True, help=_PEER)] = False,
     text: Annotated[bool, typer.Option("-text", hidden=True, help=_PEER)] = False,
@@ -39,13 +50,16 @@ def run(
     given back when its stdin closes or it is told to end; if it is killed, the next process
     resumes at once.
 
-    A host runs it by itself. Name the command in the host's configuration, for example
-    recall --dir PATH mcp --write.
+    A host starts it by itself, once its configuration names the command; --print-config
+    prints what to put there.
     """
     here = Globals.of(ctx)
     if here.json or here.jsonl:
         flag = "--json" if here.json else "--jsonl"
         raise InvalidInput(field=flag, reason="does not apply: the protocol says what is printed")
+    if print_config:
+        _print(here, print_config, write=write or write_too, agent_tools=agent_tools)
+        return
     given = dict(zip(PEER_FLAGS, (write_too, agent, text, typed), strict=True))
     code = start(
         str(here.directory) if here.dir or here.backend else "",
@@ -56,3 +70,15 @@ def run(
     )
     if code:
         raise typer.Exit(code)
+
+
+def _print(here: Globals, host: str, *, write: bool, agent_tools: bool) -> None:
+    """A host's configuration on stdout, and on stderr where it belongs.
+
+    The paths are whole ones: a host has a PATH and a directory of its own.
+    """
+    command = os.path.abspath(sys.argv[0]) if os.path.basename(sys.argv[0]) == "recall" else "recall"
+    place = ["--dir", os.path.abspath(here.directory)] if here.dir or here.backend else []
+    flags = [*(["--write"] if write else []), *([] if agent_tools else ["--no-agent-tools"])]
+    here.out.text(configuration(host, command, [*place, "mcp", *flags]))
+    here.out.message(f"put this into {HOSTS[host].file}")

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from recall_cli.mcp.hosts import HOSTS
 from recall_cli.mcp.protocol import LONGEST_ANSWER, SESSIONLESS, SESSIONS
-from tests.conftest import ROOT
+from tests.conftest import COMMAND, ROOT, Run
 from tests.mcp.conftest import Start
 from tools import readme
 
@@ -44,6 +45,25 @@ def test_the_hosts_configurations_start_the_server(start: Start, tmp_path: Path)
         host = start(words=words)
         names = [each["name"] for each in host.request("tools/list")["result"]["tools"]]
         assert "agent_resume" in names
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_printed_configuration_starts_the_server(name: str, run_recall: Run, start: Start, tmp_path: Path) -> None:
+    """It is as the page shows it for the host, with whole paths and the options given; where it goes is said."""
+    place = tmp_path / "a store"
+    done = run_recall("--dir", place, "mcp", "--write", "--no-agent-tools", "--print-config", name)
+    assert done.code == 0 and HOSTS[name].file in done.err and not place.exists()
+    if name == "codex":
+        tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no parser for TOML")
+        server = tomllib.loads(done.out)["mcp_servers"]["recall"]
+    else:
+        server = json.loads(done.out)[HOSTS[name].table]["recall"]
+    shown = dict(zip(("claude-code", "cursor", "vscode", "codex"), _servers(), strict=True))[name][1]
+    assert set(server) == set(shown) and server["command"] == str(COMMAND)
+    host = start(words=server["args"])
+    names = [each["name"] for each in host.request("tools/list")["result"]["tools"]]
+    assert "resolve_action" in names and "agent_resume" not in names
+    assert host.initialize()["serverInfo"]["database"]["url"] == str(place)
 
 
 def test_the_session_by_hand_is_what_happens(tmp_path: Path) -> None:
