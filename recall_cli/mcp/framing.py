@@ -12,7 +12,7 @@ from store.value import value
 LONGEST_LINE = 256 << 20  # bytes; the largest text that can be stored has 64 MiB, before JSON escapes it
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
-UNSUPPORTED_VERSION = -32022
+INTERNAL_ERROR, RESOURCE_MISSING, UNSUPPORTED_VERSION = -32603, -32002, -32022
 
 _HEAD = 64 << 10  # of a line that is too long, kept to find its id in
 
@@ -35,6 +35,14 @@ class Broken:
 
     def answer(self) -> dict[str, Any]:
         return failure(self.id, self.code, self.reason)
+
+
+class Refused(Exception):
+    """A request that is answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.data = code, message, data
 
 
 def failure(id: str | int | None, code: int, message: str, data: Any = None) -> dict[str, Any]:

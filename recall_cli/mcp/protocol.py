@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from recall_cli import __version__
-from recall_cli.mcp import framing
-from recall_cli.mcp.framing import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, failure
+from recall_cli.mcp import framing, offers
+from recall_cli.mcp.framing import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refused, failure
 from recall_cli.mcp.refusals import guarded, refusal
 from recall_cli.mcp.session import Session, complain
 from recall_cli.mcp.tool import Tool
@@ -30,7 +30,6 @@ LONGEST_ANSWER = 8 << 20  # bytes of a line; published clients read no longer on
 
 _META = "io.modelcontextprotocol/"
 _SERVER = {"name": "recall", "title": "Recall", "version": __version__}
-_KEPT_FOR_MS = 300_000  # how long a client may keep what this process will not change
 
 INSTRUCTIONS = (
     "Recall is an agent's durable memory: what it was doing survives the process. To work as an agent call "
@@ -43,14 +42,6 @@ _INSTRUCTIONS_READ_ONLY = (
     "Recall is the durable memory of AI agents. This server only reads: list_agents finds them, agent_briefing tells "
     "how the work of one stands."
 )
-
-
-class Refused(Exception):
-    """A request that is answered with a JSON-RPC error."""
-
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(message)
-        self.code, self.message, self.data = code, message, data
 
 
 class Protocol:
@@ -99,8 +90,15 @@ class Protocol:
         meta = params.get("_meta")
         if isinstance(meta, dict) and _META + "protocolVersion" in meta and method != "initialize":
             _check_declared(meta)
-            result = {"resultType": "complete", **self._method(_OF_SESSIONLESS, method)(self, params)}
-            return {**result, "_meta": {_META + "serverInfo": _SERVER}}
+            try:
+                result = {"resultType": "complete", **self._method(_OF_SESSIONLESS, method)(self, params)}
+            except Refused as problem:
+                if problem.code == framing.RESOURCE_MISSING:  # that revision retired it
+                    problem.code = INVALID_PARAMS
+                raise
+            keepable = _KEEPABLE.get(method)
+            kept = {} if keepable is None else {"ttlMs": keepable, "cacheScope": "private"}
+            return {**result, **kept, "_meta": {_META + "serverInfo": _SERVER}}
         if not self.version and method not in ("initialize", "ping", "server/discover"):
             raise Refused(INVALID_REQUEST, f"{quoted(method)} came before initialize; send initialize first")
         return self._method(_OF_SESSIONS, method)(self, params)
@@ -123,11 +121,14 @@ class Protocol:
 
     def _discover(self, params: dict[str, Any]) -> dict[str, Any]:
         versions = {"supportedVersions": [*SESSIONLESS, *reversed(SESSIONS)]}
-        return {**versions, **self._about(), **_keepable()}
+        return {**versions, **self._about()}
 
     def _about(self) -> dict[str, Any]:
         instructions = INSTRUCTIONS if "agent_resume" in self.tools else _INSTRUCTIONS_READ_ONLY
-        return {"capabilities": {"tools": {"listChanged": False}}, "instructions": instructions}
+        capabilities: dict[str, Any] = {"tools": {"listChanged": False}, "resources": {}}
+        if "agent_resume" in self.tools:
+            capabilities["prompts"] = {"listChanged": False}
+        return {"capabilities": capabilities, "instructions": instructions}
 
     def _ping(self, params: dict[str, Any]) -> dict[str, Any]:
         return {}
@@ -137,8 +138,20 @@ class Protocol:
             raise Refused(INVALID_PARAMS, "there is no such cursor: the list has one page")
         return {"tools": [each.listed() for each in self.tools.values()]}
 
-    def _list_keepable(self, params: dict[str, Any]) -> dict[str, Any]:
-        return {**self._list(params), **_keepable()}
+    def _resources(self, params: dict[str, Any]) -> dict[str, Any]:
+        return offers.resources(self.session, params.get("cursor"))
+
+    def _templates(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {"resourceTemplates": offers.TEMPLATES}
+
+    def _read(self, params: dict[str, Any]) -> dict[str, Any]:
+        return offers.read(self.session, params.get("uri"))
+
+    def _prompts(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {"prompts": offers.PROMPTS if "agent_resume" in self.tools else []}
+
+    def _prompt(self, params: dict[str, Any]) -> dict[str, Any]:
+        return offers.prompt(params if "agent_resume" in self.tools else {})
 
     def _call(self, params: dict[str, Any]) -> dict[str, Any]:
         name, arguments = params.get("name"), params.get("arguments")
@@ -170,16 +183,22 @@ class Protocol:
 
 Method = Callable[[Protocol, dict[str, Any]], dict[str, Any]]
 
-_OF_SESSIONS: Mapping[str, Method] = {
-    "initialize": Protocol._initialize,
-    "ping": Protocol._ping,
+_OF_BOTH: Mapping[str, Method] = {
     "tools/list": Protocol._list,
     "tools/call": Protocol._call,
+    "resources/list": Protocol._resources,
+    "resources/templates/list": Protocol._templates,
+    "resources/read": Protocol._read,
+    "prompts/list": Protocol._prompts,
+    "prompts/get": Protocol._prompt,
 }
-_OF_SESSIONLESS: Mapping[str, Method] = {
-    "server/discover": Protocol._discover,
-    "tools/list": Protocol._list_keepable,
-    "tools/call": Protocol._call,
+_OF_SESSIONS: Mapping[str, Method] = {"initialize": Protocol._initialize, "ping": Protocol._ping, **_OF_BOTH}
+_OF_SESSIONLESS: Mapping[str, Method] = {"server/discover": Protocol._discover, **_OF_BOTH}
+
+# Milliseconds that a client may keep an answer: this process never changes what it offers, but agents change.
+_KEEPABLE = dict.fromkeys(("server/discover", "tools/list", "prompts/list", "resources/templates/list"), 300_000) | {
+    "resources/list": 0,
+    "resources/read": 0,
 }
 
 
@@ -192,6 +211,8 @@ def line_of(answer: Any) -> bytes:
         f"the answer has {len(line):,} bytes, more than the {LONGEST_ANSWER:,} that clients read; ask for less: "
         "a part of an output (offset, length), fewer items (limit)"
     )
+    if "content" not in answer.get("result", {}):
+        return framing.encode(failure(answer["id"], framing.INTERNAL_ERROR, text))
     return framing.encode({**answer, "result": {"content": [{"type": "text", "text": text}], "isError": True}})
 
 
@@ -232,10 +253,6 @@ def _check_declared(meta: Mapping[str, Any]) -> None:
         raise Refused(framing.UNSUPPORTED_VERSION, f"protocol version {quoted(version)} is not supported", data)
     if not isinstance(meta.get(_META + "clientCapabilities"), dict):
         raise Refused(INVALID_PARAMS, f"_meta needs {_META}clientCapabilities, an object")
-
-
-def _keepable() -> dict[str, Any]:
-    return {"ttlMs": _KEPT_FOR_MS, "cacheScope": "private"}
 
 
 def _compact(value: Any) -> str:

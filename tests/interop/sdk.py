@@ -40,6 +40,11 @@ async def main(mode: str) -> dict[str, Any]:
             seen["unknown"] = problem.error.code
         if mode == "legacy":
             await client.send_ping()
+        seen["resources"] = [str(each.uri) for each in (await client.list_resources()).resources]
+        seen["templates"] = len((await client.list_resource_templates()).resource_templates)
+        seen["briefing"] = (await client.read_resource(seen["resources"][0])).contents[0].text
+        seen["prompts"] = [each.name for each in (await client.list_prompts()).prompts]
+        seen["prompt"] = (await client.get_prompt("resume", {"agent_id": "a"})).messages[0].content.text
         return seen
 
 

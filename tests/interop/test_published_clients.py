@@ -118,6 +118,9 @@ def test_the_official_sdk_lists_reads_and_writes(drive: Drive, mode: str) -> Non
     assert seen["agents"]["agents"][0]["turns"] == 1
     assert seen["refused"][0] is True and "content is missing" in seen["refused"][1]
     assert seen["unknown"] == -32602
+    assert seen["resources"] == ["recall://agents/a/briefing", "recall://agents/a/records"]
+    assert "[user #1] hi" in seen["briefing"] and seen["templates"] == 2
+    assert seen["prompts"] == ["resume"] and "agent_resume" in seen["prompt"]
 
 
 def test_the_inspector_lists_reads_and_writes(inspector: Path, environment: dict[str, str], tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_a_session_speaks_the_version_that_the_client_asks_for(start: Start, ver
     assert result["protocolVersion"] == version
     assert result["serverInfo"]["name"] == "recall" and result["serverInfo"]["version"] == "1.0.0"
     assert result["serverInfo"]["database"]["backend"] == "local"
-    assert result["capabilities"] == {"tools": {"listChanged": False}}
+    assert result["capabilities"] == {"tools": {"listChanged": False}, "resources": {}}
 
 
 def test_an_unknown_version_is_answered_with_the_newest_that_has_a_handshake(start: Start) -> None:
