@@ -43,7 +43,7 @@ class Bench:
         return self.server.location()
 
     @contextmanager
-    def store(self, name: str, location: Location, **options: object) -> Iterator[ShippingBackend]:
+    def store(self, name: str, location: Location, *, background: bool = False) -> Iterator[ShippingBackend]:
         """A store of that name, attached there."""
         directory = str(self.directory / name)
         bucket = S3Bucket.open(location, on_request=lambda kind: self.requests.update([kind]))
@@ -52,7 +52,7 @@ class Bench:
                 attach(plain, location)
             remote = plain.remote()
         assert remote is not None
-        store = open_shipping(directory, remote, ship="barrier", bucket=bucket, **{"background": False, **options})
+        store = open_shipping(directory, remote, ship="barrier", bucket=bucket, background=background)
         try:
             yield store
         finally:

@@ -45,6 +45,17 @@ _recall_has() {
         'recall lease show') return 0 ;;
         'recall lease break') return 0 ;;
         'recall milestone') return 0 ;;
+        'recall remote') return 0 ;;
+        'recall remote attach') return 0 ;;
+        'recall remote show') return 0 ;;
+        'recall remote check') return 0 ;;
+        'recall remote detach') return 0 ;;
+        'recall remote repair') return 0 ;;
+        'recall sync') return 0 ;;
+        'recall sync status') return 0 ;;
+        'recall sync push') return 0 ;;
+        'recall sync pull') return 0 ;;
+        'recall sync watch') return 0 ;;
         'recall verify') return 0 ;;
         'recall export') return 0 ;;
         'recall import') return 0 ;;
@@ -65,302 +76,371 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import doctor query aside demo mcp completions help'
-            options='--version --dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone remote sync verify export import doctor query aside demo mcp completions help'
+            options='--version --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
         'recall agents')
             words='list show archive unarchive'
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
         'recall agents list')
             words=''
-            options='--match --status --older-than --stuck --limit --dir --backend --json --jsonl --no-color -h --help'
-            valued='--match --status --older-than --limit --dir --backend' ;;
+            options='--match --status --older-than --stuck --limit --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--match --status --older-than --limit --dir --backend --ship' ;;
         'recall agents show')
             words=''
-            options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='-a --agent --dir --backend' ;;
+            options='-a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='-a --agent --dir --backend --ship' ;;
         'recall agents archive')
             words=''
-            options='--agent -a --reason --by --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --dir --backend' ;;
+            options='--agent -a --reason --by --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --dir --backend --ship' ;;
         'recall agents unarchive')
             words=''
-            options='--agent -a --reason --by --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --dir --backend' ;;
+            options='--agent -a --reason --by --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --dir --backend --ship' ;;
         'recall briefing')
             words=''
-            options='--budget --at -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--budget --at -a --agent --dir --backend' ;;
+            options='--budget --at -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--budget --at -a --agent --dir --backend --ship' ;;
         'recall state')
             words='show history diff set'
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
         'recall state show')
             words=''
-            options='--version -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--version -a --agent --dir --backend' ;;
+            options='--version -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--version -a --agent --dir --backend --ship' ;;
         'recall state history')
             words=''
-            options='--limit --milestones -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--limit -a --agent --dir --backend' ;;
+            options='--limit --milestones -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--limit -a --agent --dir --backend --ship' ;;
         'recall state diff')
             words=''
-            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --dir --backend' ;;
+            options='--agent -a --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend --ship' ;;
         'recall state set')
             words=''
-            options='--agent -a --goal --plan --progress --focus --decision --question --notes --step --add-plan --add-decision --add-question --clear --json-fields --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --goal --plan --progress --focus --decision --question --notes --step --add-plan --add-decision --add-question --clear --json-fields --dir --backend' ;;
+            options='--agent -a --goal --plan --progress --focus --decision --question --notes --step --add-plan --add-decision --add-question --clear --json-fields --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --goal --plan --progress --focus --decision --question --notes --step --add-plan --add-decision --add-question --clear --json-fields --dir --backend --ship' ;;
         'recall turns')
             words='list show add'
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
         'recall turns list')
             words=''
-            options='--limit --all --before --since --role --text --full -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--limit --before --since --role --text -a --agent --dir --backend' ;;
+            options='--limit --all --before --since --role --text --full -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--limit --before --since --role --text -a --agent --dir --backend --ship' ;;
         'recall turns show')
             words=''
-            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --dir --backend' ;;
+            options='--agent -a --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend --ship' ;;
         'recall turns add')
             words=''
-            options='--agent -a --role --name --message-id --brief --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --role --name --message-id --brief --dir --backend' ;;
+            options='--agent -a --role --name --message-id --brief --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --role --name --message-id --brief --dir --backend --ship' ;;
         'recall pointers')
             words='list set rm'
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
         'recall pointers list')
             words=''
-            options='--type --limit -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--type --limit -a --agent --dir --backend' ;;
+            options='--type --limit -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--type --limit -a --agent --dir --backend --ship' ;;
         'recall pointers set')
             words=''
-            options='--agent -a --note --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --note --dir --backend' ;;
+            options='--agent -a --note --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --note --dir --backend --ship' ;;
         'recall pointers rm')
             words=''
-            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --dir --backend' ;;
+            options='--agent -a --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend --ship' ;;
         'recall outputs')
             words='list get put'
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
         'recall outputs list')
             words=''
-            options='--tool --text --limit -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--tool --text --limit -a --agent --dir --backend' ;;
+            options='--tool --text --limit -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--tool --text --limit -a --agent --dir --backend --ship' ;;
         'recall outputs get')
             words=''
-            options='--agent -a --output -o --raw --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --output -o --dir --backend' ;;
+            options='--agent -a --output -o --raw --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --output -o --dir --backend --ship' ;;
         'recall outputs put')
             words=''
-            options='--agent -a --ref --tool --summary --replace --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --ref --tool --summary --dir --backend' ;;
+            options='--agent -a --ref --tool --summary --replace --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --ref --tool --summary --dir --backend --ship' ;;
         'recall actions')
             words='list show begin end resolve amend retry'
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
         'recall actions list')
             words=''
-            options='--all-agents --pending --stuck --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--status --class --tool --step --older-than --newer-than --text --limit -a --agent --dir --backend' ;;
+            options='--all-agents --pending --stuck --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--status --class --tool --step --older-than --newer-than --text --limit -a --agent --dir --backend --ship' ;;
         'recall actions show')
             words=''
-            options='--agent -a --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --dir --backend' ;;
+            options='--agent -a --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend --ship' ;;
         'recall actions begin')
             words=''
-            options='--agent -a --tool --class --args --step --run --retry-failed --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --tool --class --args --step --run --dir --backend' ;;
+            options='--agent -a --tool --class --args --step --run --retry-failed --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --tool --class --args --step --run --dir --backend --ship' ;;
         'recall actions end')
             words=''
-            options='--agent -a --result --error --resolution --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --result --error --resolution --dir --backend' ;;
+            options='--agent -a --result --error --resolution --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --result --error --resolution --dir --backend --ship' ;;
         'recall actions resolve')
             words=''
-            options='--agent -a --reason --by --result --error --with --timeout --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --result --error --with --timeout --class --tool --older-than --status --text --dir --backend' ;;
+            options='--agent -a --reason --by --result --error --with --timeout --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --result --error --with --timeout --class --tool --older-than --status --text --dir --backend --ship' ;;
         'recall actions amend')
             words=''
-            options='--agent -a --note --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --note --dir --backend' ;;
+            options='--agent -a --note --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --note --dir --backend --ship' ;;
         'recall actions retry')
             words=''
-            options='--agent -a --reason --by --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --dir --backend' ;;
+            options='--agent -a --reason --by --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --dir --backend --ship' ;;
         'recall log')
             words=''
-            options='--kind --since --limit --all --follow -f -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--kind --since --limit -a --agent --dir --backend' ;;
+            options='--kind --since --limit --all --follow -f -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--kind --since --limit -a --agent --dir --backend --ship' ;;
         'recall records')
             words=''
-            options='--kind -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--kind -a --agent --dir --backend' ;;
+            options='--kind -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--kind -a --agent --dir --backend --ship' ;;
         'recall resume')
             words=''
-            options='--ttl --wait --budget --holder --export --holder-pid --shell --briefing-file -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--ttl --wait --budget --holder --holder-pid --shell --briefing-file -a --agent --dir --backend' ;;
+            options='--ttl --wait --budget --holder --export --holder-pid --shell --briefing-file -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--ttl --wait --budget --holder --holder-pid --shell --briefing-file -a --agent --dir --backend --ship' ;;
         'recall acquire')
             words=''
-            options='--agent -a --ttl --wait --holder --holder-pid --shell --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --ttl --wait --holder --holder-pid --shell --dir --backend' ;;
+            options='--agent -a --ttl --wait --holder --holder-pid --shell --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --ttl --wait --holder --holder-pid --shell --dir --backend --ship' ;;
         'recall release')
             words=''
-            options='--agent -a --quiet -q --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --dir --backend' ;;
+            options='--agent -a --quiet -q --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --dir --backend --ship' ;;
         'recall exec')
             words=''
-            options='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd -a --agent --dir --backend' ;;
+            options='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--ttl --wait --holder --run --budget --grace --briefing-file --briefing-fd -a --agent --dir --backend --ship' ;;
         'recall run')
             words=''
-            options='--agent -a --class --step --run --tool --args --resolver --resolver-timeout --timeout --wait --retry-failed --output-limit --no-capture --replay-cut --redact --outcome-file --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --class --step --run --tool --args --resolver --resolver-timeout --timeout --wait --output-limit --redact --outcome-file --dir --backend' ;;
+            options='--agent -a --class --step --run --tool --args --resolver --resolver-timeout --timeout --wait --retry-failed --output-limit --no-capture --replay-cut --redact --outcome-file --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --class --step --run --tool --args --resolver --resolver-timeout --timeout --wait --output-limit --redact --outcome-file --dir --backend --ship' ;;
         'recall lease')
             words='show break'
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
         'recall lease show')
             words=''
-            options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='-a --agent --dir --backend' ;;
+            options='-a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='-a --agent --dir --backend --ship' ;;
         'recall lease break')
             words=''
-            options='--agent -a --reason --by --yes -y --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --dir --backend' ;;
+            options='--agent -a --reason --by --yes -y --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --dir --backend --ship' ;;
         'recall milestone')
             words=''
-            options='--agent -a --progress --dir --backend --json --jsonl --no-color -h --help'
-            valued='--agent -a --progress --dir --backend' ;;
+            options='--agent -a --progress --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --progress --dir --backend --ship' ;;
+        'recall remote')
+            words='attach show check detach repair'
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
+        'recall remote attach')
+            words=''
+            options='--endpoint-url --region --profile --sse --sse-kms-key --force --adopt-remote --pull --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--endpoint-url --region --profile --sse --sse-kms-key --dir --backend --ship' ;;
+        'recall remote show')
+            words=''
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
+        'recall remote check')
+            words=''
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
+        'recall remote detach')
+            words=''
+            options='--take --fork --force --yes -y --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
+        'recall remote repair')
+            words=''
+            options='--keep --dry-run --force --yes -y -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--keep -a --agent --dir --backend --ship' ;;
+        'recall sync')
+            words='status push pull watch'
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
+        'recall sync status')
+            words=''
+            options='--check --pending-older-than --fail-if-any -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--pending-older-than -a --agent --dir --backend --ship' ;;
+        'recall sync push')
+            words=''
+            options='--all --wait --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--wait --dir --backend --ship' ;;
+        'recall sync pull')
+            words=''
+            options='--all --wait --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--wait --dir --backend --ship' ;;
+        'recall sync watch')
+            words=''
+            options='--interval --check -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--interval -a --agent --dir --backend --ship' ;;
         'recall verify')
             words=''
-            options='--head --dir --backend --json --jsonl --no-color -h --help'
-            valued='--head --dir --backend' ;;
+            options='--head --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--head --dir --backend --ship' ;;
         'recall export')
             words=''
-            options='--output -o --force --dir --backend --json --jsonl --no-color -h --help'
-            valued='--output -o --dir --backend' ;;
+            options='--output -o --force --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--output -o --dir --backend --ship' ;;
         'recall import')
             words=''
-            options='--dry-run --dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--dry-run --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
         'recall doctor')
             words=''
-            options='--deep --fix --dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--deep --fix --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
         'recall query')
             words=''
-            options='--param -p --csv --tables --dir --backend --json --jsonl --no-color -h --help'
-            valued='--param -p --dir --backend' ;;
+            options='--param -p --csv --tables --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--param -p --dir --backend --ship' ;;
         'recall aside')
             words='list show export'
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
         'recall aside list')
             words=''
-            options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='-a --agent --dir --backend' ;;
+            options='-a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='-a --agent --dir --backend --ship' ;;
         'recall aside show')
             words=''
-            options='-a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='-a --agent --dir --backend' ;;
+            options='-a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='-a --agent --dir --backend --ship' ;;
         'recall aside export')
             words=''
-            options='--output -o --force -a --agent --dir --backend --json --jsonl --no-color -h --help'
-            valued='--output -o -a --agent --dir --backend' ;;
+            options='--output -o --force -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--output -o -a --agent --dir --backend --ship' ;;
         'recall demo')
             words=''
-            options='--by-hand --keep --dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--by-hand --keep --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
         'recall mcp')
             words=''
-            options='--write --agent-tools --no-agent-tools --print-config --dir --backend --json --jsonl --no-color -h --help'
-            valued='--print-config --dir --backend' ;;
+            options='--write --agent-tools --no-agent-tools --print-config --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--print-config --dir --backend --ship' ;;
         'recall completions')
             words=''
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
         'recall help')
             words=''
-            options='--dir --backend --json --jsonl --no-color -h --help'
-            valued='--dir --backend' ;;
+            options='--dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--dir --backend --ship' ;;
     esac
 }
 
 _recall_value() {
     case "$1" in
         'recall --dir') files=1 ;;
+        'recall --ship') choices='barrier lazy off' ;;
         'recall agents --dir') files=1 ;;
+        'recall agents --ship') choices='barrier lazy off' ;;
         'recall agents list --status') choices='live lapsed dead released archived' ;;
         'recall agents list --dir') files=1 ;;
+        'recall agents list --ship') choices='barrier lazy off' ;;
         'recall agents show -a') stored=agent ;;
         'recall agents show --agent') stored=agent ;;
         'recall agents show --dir') files=1 ;;
+        'recall agents show --ship') choices='barrier lazy off' ;;
         'recall agents archive --agent') stored=agent ;;
         'recall agents archive -a') stored=agent ;;
         'recall agents archive --dir') files=1 ;;
+        'recall agents archive --ship') choices='barrier lazy off' ;;
         'recall agents unarchive --agent') stored=agent ;;
         'recall agents unarchive -a') stored=agent ;;
         'recall agents unarchive --dir') files=1 ;;
+        'recall agents unarchive --ship') choices='barrier lazy off' ;;
         'recall briefing -a') stored=agent ;;
         'recall briefing --agent') stored=agent ;;
         'recall briefing --dir') files=1 ;;
+        'recall briefing --ship') choices='barrier lazy off' ;;
         'recall state --dir') files=1 ;;
+        'recall state --ship') choices='barrier lazy off' ;;
         'recall state show -a') stored=agent ;;
         'recall state show --agent') stored=agent ;;
         'recall state show --dir') files=1 ;;
+        'recall state show --ship') choices='barrier lazy off' ;;
         'recall state history -a') stored=agent ;;
         'recall state history --agent') stored=agent ;;
         'recall state history --dir') files=1 ;;
+        'recall state history --ship') choices='barrier lazy off' ;;
         'recall state diff --agent') stored=agent ;;
         'recall state diff -a') stored=agent ;;
         'recall state diff --dir') files=1 ;;
+        'recall state diff --ship') choices='barrier lazy off' ;;
         'recall state set --agent') stored=agent ;;
         'recall state set -a') stored=agent ;;
         'recall state set --clear') choices='goal plan progress focus decisions open_questions notes step' ;;
         'recall state set --dir') files=1 ;;
+        'recall state set --ship') choices='barrier lazy off' ;;
         'recall turns --dir') files=1 ;;
+        'recall turns --ship') choices='barrier lazy off' ;;
         'recall turns list --role') choices='system user assistant tool' ;;
         'recall turns list -a') stored=agent ;;
         'recall turns list --agent') stored=agent ;;
         'recall turns list --dir') files=1 ;;
+        'recall turns list --ship') choices='barrier lazy off' ;;
         'recall turns show --agent') stored=agent ;;
         'recall turns show -a') stored=agent ;;
         'recall turns show --dir') files=1 ;;
+        'recall turns show --ship') choices='barrier lazy off' ;;
         'recall turns add --agent') stored=agent ;;
         'recall turns add -a') stored=agent ;;
         'recall turns add --role') choices='system user assistant tool' ;;
         'recall turns add --dir') files=1 ;;
+        'recall turns add --ship') choices='barrier lazy off' ;;
         'recall pointers --dir') files=1 ;;
+        'recall pointers --ship') choices='barrier lazy off' ;;
         'recall pointers list -a') stored=agent ;;
         'recall pointers list --agent') stored=agent ;;
         'recall pointers list --dir') files=1 ;;
+        'recall pointers list --ship') choices='barrier lazy off' ;;
         'recall pointers set --agent') stored=agent ;;
         'recall pointers set -a') stored=agent ;;
         'recall pointers set --dir') files=1 ;;
+        'recall pointers set --ship') choices='barrier lazy off' ;;
         'recall pointers rm --agent') stored=agent ;;
         'recall pointers rm -a') stored=agent ;;
         'recall pointers rm --dir') files=1 ;;
+        'recall pointers rm --ship') choices='barrier lazy off' ;;
         'recall outputs --dir') files=1 ;;
+        'recall outputs --ship') choices='barrier lazy off' ;;
         'recall outputs list --tool') stored=tool ;;
         'recall outputs list -a') stored=agent ;;
         'recall outputs list --agent') stored=agent ;;
         'recall outputs list --dir') files=1 ;;
+        'recall outputs list --ship') choices='barrier lazy off' ;;
         'recall outputs get --agent') stored=agent ;;
         'recall outputs get -a') stored=agent ;;
         'recall outputs get --output') files=1 ;;
         'recall outputs get -o') files=1 ;;
         'recall outputs get --dir') files=1 ;;
+        'recall outputs get --ship') choices='barrier lazy off' ;;
         'recall outputs put --agent') stored=agent ;;
         'recall outputs put -a') stored=agent ;;
         'recall outputs put --ref') stored=ref ;;
         'recall outputs put --tool') stored=tool ;;
         'recall outputs put --dir') files=1 ;;
+        'recall outputs put --ship') choices='barrier lazy off' ;;
         'recall actions --dir') files=1 ;;
+        'recall actions --ship') choices='barrier lazy off' ;;
         'recall actions list --status') choices='started unknown done failed abandoned' ;;
         'recall actions list --class') choices='pure idempotent external' ;;
         'recall actions list --tool') stored=tool ;;
@@ -368,94 +448,155 @@ _recall_value() {
         'recall actions list -a') stored=agent ;;
         'recall actions list --agent') stored=agent ;;
         'recall actions list --dir') files=1 ;;
+        'recall actions list --ship') choices='barrier lazy off' ;;
         'recall actions show --agent') stored=agent ;;
         'recall actions show -a') stored=agent ;;
         'recall actions show --dir') files=1 ;;
+        'recall actions show --ship') choices='barrier lazy off' ;;
         'recall actions begin --agent') stored=agent ;;
         'recall actions begin -a') stored=agent ;;
         'recall actions begin --tool') stored=tool ;;
         'recall actions begin --class') choices='pure idempotent external' ;;
         'recall actions begin --step') stored=step ;;
         'recall actions begin --dir') files=1 ;;
+        'recall actions begin --ship') choices='barrier lazy off' ;;
         'recall actions end --agent') stored=agent ;;
         'recall actions end -a') stored=agent ;;
         'recall actions end --dir') files=1 ;;
+        'recall actions end --ship') choices='barrier lazy off' ;;
         'recall actions resolve --agent') stored=agent ;;
         'recall actions resolve -a') stored=agent ;;
         'recall actions resolve --class') choices='pure idempotent external' ;;
         'recall actions resolve --tool') stored=tool ;;
         'recall actions resolve --status') choices='started unknown' ;;
         'recall actions resolve --dir') files=1 ;;
+        'recall actions resolve --ship') choices='barrier lazy off' ;;
         'recall actions amend --agent') stored=agent ;;
         'recall actions amend -a') stored=agent ;;
         'recall actions amend --dir') files=1 ;;
+        'recall actions amend --ship') choices='barrier lazy off' ;;
         'recall actions retry --agent') stored=agent ;;
         'recall actions retry -a') stored=agent ;;
         'recall actions retry --dir') files=1 ;;
+        'recall actions retry --ship') choices='barrier lazy off' ;;
         'recall log --kind') stored=kind ;;
         'recall log -a') stored=agent ;;
         'recall log --agent') stored=agent ;;
         'recall log --dir') files=1 ;;
+        'recall log --ship') choices='barrier lazy off' ;;
         'recall records --kind') stored=kind ;;
         'recall records -a') stored=agent ;;
         'recall records --agent') stored=agent ;;
         'recall records --dir') files=1 ;;
+        'recall records --ship') choices='barrier lazy off' ;;
         'recall resume --shell') choices='sh fish' ;;
         'recall resume --briefing-file') files=1 ;;
         'recall resume -a') stored=agent ;;
         'recall resume --agent') stored=agent ;;
         'recall resume --dir') files=1 ;;
+        'recall resume --ship') choices='barrier lazy off' ;;
         'recall acquire --agent') stored=agent ;;
         'recall acquire -a') stored=agent ;;
         'recall acquire --shell') choices='sh fish' ;;
         'recall acquire --dir') files=1 ;;
+        'recall acquire --ship') choices='barrier lazy off' ;;
         'recall release --agent') stored=agent ;;
         'recall release -a') stored=agent ;;
         'recall release --dir') files=1 ;;
+        'recall release --ship') choices='barrier lazy off' ;;
         'recall exec --briefing-file') files=1 ;;
         'recall exec -a') stored=agent ;;
         'recall exec --agent') stored=agent ;;
         'recall exec --dir') files=1 ;;
+        'recall exec --ship') choices='barrier lazy off' ;;
         'recall run --agent') stored=agent ;;
         'recall run -a') stored=agent ;;
         'recall run --step') stored=step ;;
         'recall run --tool') stored=tool ;;
         'recall run --outcome-file') files=1 ;;
         'recall run --dir') files=1 ;;
+        'recall run --ship') choices='barrier lazy off' ;;
         'recall lease --dir') files=1 ;;
+        'recall lease --ship') choices='barrier lazy off' ;;
         'recall lease show -a') stored=agent ;;
         'recall lease show --agent') stored=agent ;;
         'recall lease show --dir') files=1 ;;
+        'recall lease show --ship') choices='barrier lazy off' ;;
         'recall lease break --agent') stored=agent ;;
         'recall lease break -a') stored=agent ;;
         'recall lease break --dir') files=1 ;;
+        'recall lease break --ship') choices='barrier lazy off' ;;
         'recall milestone --agent') stored=agent ;;
         'recall milestone -a') stored=agent ;;
         'recall milestone --dir') files=1 ;;
+        'recall milestone --ship') choices='barrier lazy off' ;;
+        'recall remote --dir') files=1 ;;
+        'recall remote --ship') choices='barrier lazy off' ;;
+        'recall remote attach --sse') choices='AES256 aws:kms aws:kms:dsse' ;;
+        'recall remote attach --dir') files=1 ;;
+        'recall remote attach --ship') choices='barrier lazy off' ;;
+        'recall remote show --dir') files=1 ;;
+        'recall remote show --ship') choices='barrier lazy off' ;;
+        'recall remote check --dir') files=1 ;;
+        'recall remote check --ship') choices='barrier lazy off' ;;
+        'recall remote detach --dir') files=1 ;;
+        'recall remote detach --ship') choices='barrier lazy off' ;;
+        'recall remote repair --keep') choices='here remote' ;;
+        'recall remote repair -a') stored=agent ;;
+        'recall remote repair --agent') stored=agent ;;
+        'recall remote repair --dir') files=1 ;;
+        'recall remote repair --ship') choices='barrier lazy off' ;;
+        'recall sync --dir') files=1 ;;
+        'recall sync --ship') choices='barrier lazy off' ;;
+        'recall sync status -a') stored=agent ;;
+        'recall sync status --agent') stored=agent ;;
+        'recall sync status --dir') files=1 ;;
+        'recall sync status --ship') choices='barrier lazy off' ;;
+        'recall sync push --dir') files=1 ;;
+        'recall sync push --ship') choices='barrier lazy off' ;;
+        'recall sync pull --dir') files=1 ;;
+        'recall sync pull --ship') choices='barrier lazy off' ;;
+        'recall sync watch -a') stored=agent ;;
+        'recall sync watch --agent') stored=agent ;;
+        'recall sync watch --dir') files=1 ;;
+        'recall sync watch --ship') choices='barrier lazy off' ;;
         'recall verify --dir') files=1 ;;
+        'recall verify --ship') choices='barrier lazy off' ;;
         'recall export --output') files=1 ;;
         'recall export -o') files=1 ;;
         'recall export --dir') files=1 ;;
+        'recall export --ship') choices='barrier lazy off' ;;
         'recall import --dir') files=1 ;;
+        'recall import --ship') choices='barrier lazy off' ;;
         'recall doctor --dir') files=1 ;;
+        'recall doctor --ship') choices='barrier lazy off' ;;
         'recall query --dir') files=1 ;;
+        'recall query --ship') choices='barrier lazy off' ;;
         'recall aside --dir') files=1 ;;
+        'recall aside --ship') choices='barrier lazy off' ;;
         'recall aside list -a') stored=agent ;;
         'recall aside list --agent') stored=agent ;;
         'recall aside list --dir') files=1 ;;
+        'recall aside list --ship') choices='barrier lazy off' ;;
         'recall aside show -a') stored=agent ;;
         'recall aside show --agent') stored=agent ;;
         'recall aside show --dir') files=1 ;;
+        'recall aside show --ship') choices='barrier lazy off' ;;
         'recall aside export --output') files=1 ;;
         'recall aside export -o') files=1 ;;
         'recall aside export -a') stored=agent ;;
         'recall aside export --agent') stored=agent ;;
         'recall aside export --dir') files=1 ;;
+        'recall aside export --ship') choices='barrier lazy off' ;;
         'recall demo --dir') files=1 ;;
+        'recall demo --ship') choices='barrier lazy off' ;;
         'recall mcp --print-config') choices='claude-code codex cursor vscode' ;;
         'recall mcp --dir') files=1 ;;
+        'recall mcp --ship') choices='barrier lazy off' ;;
         'recall completions --dir') files=1 ;;
+        'recall completions --ship') choices='barrier lazy off' ;;
         'recall help --dir') files=1 ;;
+        'recall help --ship') choices='barrier lazy off' ;;
     esac
 }
 
@@ -486,6 +627,11 @@ _recall_argument() {
         'recall exec:'*) program=1 ;;
         'recall run:'*) program=0 ;;
         'recall lease show:0') stored=agent ;;
+        'recall remote repair:0') stored=agent ;;
+        'recall sync status:0') stored=agent ;;
+        'recall sync push:'*) stored=agent ;;
+        'recall sync pull:'*) stored=agent ;;
+        'recall sync watch:0') stored=agent ;;
         'recall verify:'*) stored=agent ;;
         'recall export:'*) stored=agent ;;
         'recall import:0') files=1 ;;
@@ -493,7 +639,7 @@ _recall_argument() {
         'recall aside show:0') stored=agent ;;
         'recall aside export:0') stored=agent ;;
         'recall completions:0') choices='bash zsh fish' ;;
-        'recall help:'*) choices='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone verify export import doctor query aside demo mcp completions help exit-codes' ;;
+        'recall help:'*) choices='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone remote sync verify export import doctor query aside demo mcp completions help exit-codes' ;;
     esac
 }
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from store.errors import AgentArchived as AgentArchived
     from store.errors import AgentExists as AgentExists
     from store.errors import AlreadyBegun as AlreadyBegun
+    from store.errors import AttachedElsewhere as AttachedElsewhere
     from store.errors import BadHead as BadHead
     from store.errors import BadImport as BadImport
     from store.errors import BadRecord as BadRecord
@@ -37,13 +38,16 @@ if TYPE_CHECKING:
     from store.errors import LeaseNotHeld as LeaseNotHeld
     from store.errors import NeedsSettling as NeedsSettling
     from store.errors import NetworkFilesystem as NetworkFilesystem
+    from store.errors import NotAttached as NotAttached
     from store.errors import NotFound as NotFound
     from store.errors import NotLastAttempt as NotLastAttempt
     from store.errors import NotShipped as NotShipped
+    from store.errors import OtherLog as OtherLog
     from store.errors import PlatformUnsupported as PlatformUnsupported
     from store.errors import RecallError as RecallError
     from store.errors import RefTaken as RefTaken
     from store.errors import RemoteChanged as RemoteChanged
+    from store.errors import RemoteForeign as RemoteForeign
     from store.errors import RemoteNewer as RemoteNewer
     from store.errors import RemoteRefused as RemoteRefused
     from store.errors import RemoteUnreachable as RemoteUnreachable
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
     from store.errors import StoreNewer as StoreNewer
     from store.errors import StoreReadOnly as StoreReadOnly
     from store.errors import StoreUnreadable as StoreUnreadable
+    from store.errors import TakenAway as TakenAway
     from store.errors import TokenMismatch as TokenMismatch
     from store.errors import Unavailable as Unavailable
     from store.values import Action as Action
@@ -74,9 +79,10 @@ __version__ = "1.0.0"
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ERRORS = (
-    "RecallError InvalidInput NotFound StoreMissing StoreEmpty LeaseHeld Fenced LeaseLost LeaseExpired "
+    "RecallError InvalidInput NotFound NotAttached StoreMissing StoreEmpty LeaseHeld Fenced LeaseLost LeaseExpired "
     "LeaseNotHeld TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch NotLastAttempt RefTaken "
-    "AgentExists AgentArchived Unavailable RemoteChanged RemoteNewer RemoteRefused RemoteUnreachable BucketUnfit "
+    "AgentExists AgentArchived OtherLog RemoteForeign AttachedElsewhere Unavailable "
+    "TakenAway RemoteChanged RemoteNewer RemoteRefused RemoteUnreachable BucketUnfit "
     "NotShipped StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable "
     "StoreNewer NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun "
     "ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport BadHead Forked"

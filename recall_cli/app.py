@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from recall_cli.options import Globals
     from recall_cli.render import Out
 
-LOOK, ACT, KEEP, SPEAK = "Look", "Act", "Keep", "Speak"
+LOOK, ACT, SHIP, KEEP, SPEAK = "Look", "Act", "Ship", "Keep", "Speak"
 
 
 class Entry(NamedTuple):
@@ -66,6 +66,8 @@ COMMANDS: dict[str, Entry] = {
     "run": Entry("run", "Run a command as a step that happens once", ACT),
     "lease": Entry("lease", "Who may act for an agent", ACT),
     "milestone": Entry("milestone", "Mark a durable point of an agent's work", ACT),
+    "remote": Entry("remote", "The bucket that the store ships to, where its agents survive the machine", SHIP),
+    "sync": Entry("sync", "How far the logs are in the bucket, and bringing either side up to the other", SHIP),
     "verify": Entry("verify", "Check that the store still says what was written", KEEP),
     "export": Entry("export", "Write agents' logs, byte for byte, as lines of JSON", KEEP),
     "import": Entry("import_", "Import the agents of an export, all of them or none", KEEP),

@@ -29,6 +29,7 @@ from typer.models import CommandInfo
 from recall_cli.exits import Exit
 from recall_cli.values import LongValues
 from store.errors import InvalidInput, LeaseHeld
+from store.place import SHIP_MODES
 from store.text import quoted
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Globals:
     """What the global flags and their variables say; one for a run of the command.
 
     Attributes:
-        dir, backend: the flags' values, or "".
+        dir, backend, ship: the flags' values, or "".
         json, jsonl, no_color: whether the flag was given.
         values: reads ``-`` and ``@FILE`` values.
         environment: the process's variables.
@@ -78,6 +79,7 @@ class Globals:
         self.environment = environment
         self.dir = ""
         self.backend = ""
+        self.ship = ""
         self.json = False
         self.jsonl = False
         self.no_color = False
@@ -146,16 +148,18 @@ def _flag(*names: str, help: str, **settings: Any) -> TyperOption:
     return TyperOption(param_decls=list(names), is_flag=True, default=False, expose_value=False, help=help, **settings)
 
 
-def _value(name: str, metavar: str, help: str) -> TyperOption:
-    return TyperOption(
-        param_decls=[name], metavar=metavar, default=None, expose_value=False, help=help, callback=_store, is_eager=True
-    )
+def _value(name: str, metavar: str, help: str, **settings: Any) -> TyperOption:
+    settings = {"default": None, "expose_value": False, "callback": _store, "is_eager": True, **settings}
+    return TyperOption(param_decls=[name], metavar=metavar, help=help, **settings)
 
 
 # Eager, so that they are known when another parameter is refused.
 GLOBAL_OPTIONS: tuple[TyperOption, ...] = (
     _value("--dir", "PATH", "The store's directory [env: RECALL_DIR; default: the user data directory]."),
     _value("--backend", "URL", "The store as a URL: sqlite:PATH [env: RECALL_BACKEND, RECALL_BACKEND_URL]."),
+    _value(
+        "--ship", "MODE", "When records reach a bucket: barrier, lazy, off [env: RECALL_SHIP].", type=Choice(SHIP_MODES)
+    ),
     _flag("--json", help="Print one JSON document; errors are JSON too.", callback=_store, is_eager=True),
     _flag("--jsonl", help="Print one JSON object a line.", callback=_store, is_eager=True),
     _flag("--no-color", help="Print no colours [env: NO_COLOR, FORCE_COLOR].", callback=_store, is_eager=True),

@@ -11,7 +11,7 @@ from typer._click.core import Parameter
 from typer._click.formatting import HelpFormatter
 from typer.core import TyperOption
 
-from recall_cli.app import ACT, COMMANDS, KEEP, LOOK, SPEAK
+from recall_cli.app import ACT, COMMANDS, KEEP, LOOK, SHIP, SPEAK
 from recall_cli.options import Globals, Group, Noun, Verbs
 
 _HELP = """Durable memory for AI agents: what an agent did, kept in a directory, so that the next process can go on.
@@ -37,7 +37,7 @@ class Root(Group):
 
     def format_commands(self, ctx: ClickContext, formatter: HelpFormatter) -> None:
         widest = max(map(len, COMMANDS))
-        for panel in (LOOK, ACT, KEEP, SPEAK):
+        for panel in (LOOK, ACT, SHIP, KEEP, SPEAK):
             rows = [(name.ljust(widest), entry.help) for name, entry in COMMANDS.items() if entry.panel == panel]
             if rows:
                 with formatter.section(panel):

@@ -58,7 +58,7 @@ def require(backend: SqliteBackend, agent: str) -> None:
 @contextmanager
 def writing(here: Globals) -> Iterator[SqliteBackend]:
     """The store, opened for writing; made if it is missing."""
-    backend = open_store(here.directory, on_bad_record=here.out.warn)
+    backend = open_store(here.directory, ship=here.ship or None, on_bad_record=here.out.warn)
     try:
         yield backend
     finally:

@@ -28,7 +28,7 @@ from store.records import (
     compact,
 )
 from store.text import check_count, check_text, cut, quoted
-from store.values import Output, OutputRef, Pointer, Turn, WorkingState
+from store.values import Output, OutputRef, Pointer, Turn, WorkingState, turn_body
 from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class Agent(ActionOperations):
         """
         given = checks.check_turn(role, content, name, message_id, brief)
         if not self._is_large(given["content"]):
-            draft = Draft(TURN, Turn(0, **given).body(), NEXT, "")
+            draft = Draft(TURN, turn_body(given), NEXT, "")
             record = self._append(lambda: ([draft], []))[0]
             return Turn(record.seq, **given, at=record.at)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from store.audit import Row, blobs_named
-from store.backend import Backend
+from store.backend import Backend, Branch
 from store.clock import rfc3339
 from store.errors import NotFound
 from store.records import Record
@@ -46,14 +46,26 @@ def asides(backend: Backend, agent: str) -> list[Aside]:
     """All of an agent's, oldest first.
 
     A new branch is always made from the one that was in use, the one before it
-    by number; so the record ranges of two asides never overlap.
+    by number; so the record ranges of two asides never overlap. One without a
+    parent shares nothing with the one before it: all of that was left behind,
+    unless it was pruned.
     """
     branches = {each.number: each for each in backend.branches(agent)}
-    return [
-        Aside(agent, number, number - 1, each.start + 1, branches[number - 1].last, each.reason, each.at)
-        for number, each in branches.items()
-        if number - 1 in branches and branches[number - 1].last > each.start
-    ]
+    found = []
+    for number, each in branches.items():
+        before = branches.get(number - 1)
+        if before is None:
+            continue
+        start = each.start if each.parent else _start(backend, before)
+        if before.last > start:
+            found.append(Aside(agent, number, number - 1, start + 1, before.last, each.reason, each.at))
+    return found
+
+
+def _start(backend: Backend, branch: Branch) -> int:
+    """The lsn before the first record of a branch's log; its last one if there is none."""
+    first = next(backend.log(branch.agent, branch=branch.number, limit=1), None)
+    return first.lsn - 1 if first is not None else branch.last
 
 
 def aside(backend: Backend, agent: str, number: int) -> Aside:

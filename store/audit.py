@@ -17,10 +17,12 @@ from store.backend import Branch
 from store.canonical import LINE_LIMIT, encode_line, first_hash, key_of, next_hash
 from store.records import (
     ACTION,
+    CARRIED,
     LEASE,
     LIFECYCLE,
     OUTPUT,
     POINTER,
+    PRUNED,
     RUN,
     STEP,
     TOOL,
@@ -95,12 +97,15 @@ class Position:
 
     Attributes:
         seqs: the highest number of each dense kind; a kind is left out where it is not known.
+        pruned: the log begins above this lsn and has not said so yet. Until then what was written
+            before the prune, and again for it, stands in it, with numbers left out.
     """
 
     lsn: int
     hash: bytes
     epoch: int
     seqs: Mapping[str, int] = field(default_factory=dict)
+    pruned: int = 0
 
 
 @lru_cache(maxsize=4)  # each step of a check asks again for the line that it is at
@@ -123,6 +128,17 @@ def blobs_named(body: str) -> dict[str, int]:
         return {str(blob): int(size) for blob, size, _form in moved.values()}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
         return {}
+
+
+def carried_from(body: str) -> tuple[int, bytes] | None:
+    """The lsn and the hash of the record that a prune wrote again as this one; None for any other."""
+    if f'"{CARRIED}"' not in body:
+        return None
+    try:
+        cited = json.loads(body)[CARRIED]
+        return int(cited["lsn"]), bytes.fromhex(cited["hash"])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
+        return None
 
 
 def check_body(record: Record, fetch: FetchBlob) -> None:
@@ -149,6 +165,7 @@ class Walk:
         self._lease_epoch = lease_epoch
         self._branches = {each.number: each for each in branches}
         self._branch: Branch | None = None
+        self._newest_root = max((each.number for each in branches if not each.parent), default=0)
         self._loose = False  # the next record may be of a later epoch without its lease record before it
         self._needs_origin = ""
         self._starts: dict[tuple[int, int], Position] = {}
@@ -169,9 +186,11 @@ class Walk:
         except (ValueError, TypeError):
             origin = branch.start_hash
             reasons.append(f"its lineage {quoted(branch.lineage)} is not 32 hexadecimal digits")
-        if not branch.parent:
+        if not branch.parent and branch.start:  # what came before was pruned
+            self.at, self._loose = Position(branch.start, branch.start_hash, 0, pruned=branch.start), True
+        elif not branch.parent:
             self.at = Position(branch.start, branch.start_hash, 0, dict.fromkeys(_DENSE, 0))
-            if branch.start or branch.start_hash != origin:
+            if branch.start_hash != origin:
                 reasons.append("it does not start where its lineage does")
         else:
             reasons += self._begin_at_parent(branch, origin)
@@ -183,6 +202,8 @@ class Walk:
         found = self._starts.get((branch.parent, branch.start))
         if parent is None or found is None:
             self.at, self._loose = Position(branch.start, branch.start_hash, 0), True
+            if self._is_left:
+                return []
             return [f"it goes on from lsn {branch.start} of branch {branch.parent}, which is not there"]
         self.at = replace(found, hash=branch.start_hash)
         if parent.lineage == branch.lineage:
@@ -204,7 +225,9 @@ class Walk:
         assert self._branch is not None
         reasons, next_lsn = [], self.at.lsn + 1
         in_place = row.lsn == next_lsn
-        if not in_place:
+        if not in_place and self._begins_after_a_prune(row.lsn):
+            self.at, self._loose = replace(self.at, seqs={}), True
+        elif not in_place:
             reasons.append(_misplaced(row.lsn, next_lsn))
             self.at, self._loose = replace(self.at, seqs={}), True  # no second complaint about the same gap
         fields, body = body_of(row.line)
@@ -217,13 +240,27 @@ class Walk:
         seqs = self.at.seqs
         if row.kind in _DENSE and isinstance(row.seq, int):
             last = seqs.get(row.kind, row.seq - 1)
-            if row.seq != last + 1 and not (row.kind in _CHANGING and 0 < row.seq <= last):
+            again = row.kind in _CHANGING or carried_from(body) is not None
+            left_out = row.kind in _CHANGING and self.at.pruned > 0
+            if row.seq != last + 1 and not (again and row.seq > 0 and (row.seq <= last or left_out)):
                 reasons.append(f"{row.kind} {row.seq} follows {row.kind} {last}")
             seqs = {**seqs, row.kind: max(last, row.seq)}
-        self.at = Position(max(row.lsn, self.at.lsn), row.hash, max(row.epoch, self.at.epoch), seqs)
+        pruned = 0 if _says_pruned(row, body, self.at.pruned) else self.at.pruned
+        self.at = Position(max(row.lsn, self.at.lsn), row.hash, max(row.epoch, self.at.epoch), seqs, pruned)
         self._loose = False
         self._remember()
         return reasons
+
+    @property
+    def _is_left(self) -> bool:
+        """Whether a later branch without a parent took over: of this one only what was set aside need be there."""
+        assert self._branch is not None
+        return self._branch.number < self._newest_root
+
+    def _begins_after_a_prune(self, lsn: object) -> bool:
+        """Whether a record is the first one left of its branch."""
+        assert self._branch is not None
+        return self._is_left and isinstance(lsn, int) and self.at.lsn == self._branch.start < lsn
 
     def _line(self, row: Row, fields: Mapping[str, Any] | None, body: str) -> list[str]:
         if fields is None:
@@ -283,6 +320,16 @@ class Walk:
                 reasons.append("it does not name the lineage, lsn and hash that its lineage goes on from")
             self._needs_origin = ""
         return reasons
+
+
+def _says_pruned(row: Row, body: str, base: int) -> bool:
+    """Whether this is the record that says that the log begins above ``base``."""
+    if not base or row.kind != LIFECYCLE or row.name != PRUNED:
+        return False
+    try:
+        return bool(json.loads(body).get("lsn") == base)
+    except (ValueError, AttributeError, RecursionError):
+        return False
 
 
 def _first_forks(branches: Sequence[Branch]) -> dict[int, int]:

@@ -126,14 +126,14 @@ class Backend(Protocol):
         """
         ...
 
-    def secure(self, fence: Fence, lsn: int) -> None:
+    def secure(self, fence: Fence, record: Record) -> None:
         """Return when the record would survive the loss of the machine, as far as this store promises that.
 
         21. In a store that ships to a bucket: the bucket is known to have it,
             under a lease that is still ``fence``'s. Elsewhere at once.
 
         Raises:
-            LeaseLost: another acts for the agent.
+            LeaseLost: another acts for the agent, or the record was set aside meanwhile.
             NotShipped, RemoteRefused: it is stored here, and not known to be in the bucket.
         """
         ...

@@ -135,7 +135,7 @@ class Beginning(Writer):
         """The action, when its intent is where it has to be before the tool runs."""
         if self._backend.ship and rules.needs_barrier(action.class_):
             try:
-                self._keeper.write(lambda fence, _: self._backend.secure(fence, record.lsn))
+                self._keeper.write(lambda fence, _: self._backend.secure(fence, record))
             except Unavailable as problem:
                 problem.partial = action
                 self._unsecured[action.seq] = action.epoch  # whoever begins it next may take it up

@@ -67,6 +67,14 @@ class StoreMissing(NotFound):
     hint_template = "name one with --dir or RECALL_DIR; the first write creates it"
 
 
+class NotAttached(NotFound):
+    """The store ships to no bucket."""
+
+    code = "not_attached"
+    template = "store {path} is not attached to a bucket"
+    hint_template = "attach it with: recall remote attach s3://BUCKET/PREFIX"
+
+
 class StoreEmpty(NotFound):
     """The files of a store without anything in them; looking goes on, and finds nothing."""
 
@@ -192,6 +200,33 @@ class AgentArchived(Conflict):
     hint_template = "bring it back with: recall agents unarchive -a {agent} --reason TEXT"
 
 
+class OtherLog(Conflict):
+    """The bucket has another log under this agent's name; the two are never merged."""
+
+    code = "other_log"
+    template = "agent {agent}: {remote} has another log under this name: {reason}"
+    hint_template = (
+        "attach to another prefix; or set the log here aside and take the bucket's: --adopt-remote "
+        "(what is set aside stays: recall aside list)"
+    )
+
+
+class RemoteForeign(Conflict):
+    """What is at the prefix is not a remote of Recall."""
+
+    code = "remote_foreign"
+    template = "{remote} holds something else: {reason}"
+    hint_template = "choose another prefix, one that is empty or that recall made"
+
+
+class AttachedElsewhere(Conflict):
+    """The store ships to another bucket."""
+
+    code = "attached_elsewhere"
+    template = "store {path} is {state} to {remote}"
+    hint_template = "detach it first: recall remote detach"
+
+
 class Stale(Conflict):
     """A key changed between the caller's read and its append.
 
@@ -284,11 +319,22 @@ class RemoteChanged(Unavailable):
     hint_template = "open the store again"
 
 
+class TakenAway(Unavailable):
+    """The agent goes on in a store that was detached from the bucket together with it."""
+
+    code = "taken_away"
+    template = "agent {agent}: its log was taken out of {remote} by {holder}, and goes on there"
+    hint_template = (
+        "go on there, or attach that store again; if it is lost, go on from the bucket's copy: "
+        "recall remote repair {agent} --keep remote"
+    )
+
+
 class RemoteNewer(Unavailable):
     """A newer Recall wrote to the bucket."""
 
     code = "remote_newer"
-    template = "agent {agent}: the bucket holds {found}, which this recall does not know"
+    template = "{what}: the bucket holds {found}, which this recall does not know"
     hint_template = "upgrade recall on this machine"
 
 
@@ -425,7 +471,7 @@ class BadHead(Corrupt):
 
     code = "bad_head"
     template = "agent {agent}: the head in the bucket is damaged: {reason}"
-    hint_template = "nothing was changed; look at it with: recall verify --remote {agent}"
+    hint_template = "nothing was changed; what can be done: recall remote repair {agent}"
 
 
 class Forked(Corrupt):

@@ -89,27 +89,27 @@ class Lease:
         return Fence(self.agent, self.lineage, self.epoch, self.incarnation)
 
     def is_of(self, fence: Fence) -> bool:
-        """Whether ``fence`` is this lease's; without making one, since every append asks twice."""
-        return (
-            self.epoch == fence.epoch
-            and self.incarnation == fence.incarnation
-            and self.lineage == fence.lineage
-            and self.agent == fence.agent
-        )
+        """Whether ``fence`` is this lease's."""
+        return self.fence == fence
 
     def left_ms(self, now: Instant) -> int:
-        """Milliseconds until the deadline, negative when it has passed.
-
-        Within one boot the boot clock decides, which nobody can set; across
-        boots only the wall clock is left. A wall clock set back delays a
-        takeover; it cannot let two writers in, since epochs decide that.
-        """
-        if now.boot_id and now.boot_id == self.renewed.boot_id:
-            return self.ttl_ms - (now.boot_ms - self.renewed.boot_ms)
-        return self.ttl_ms - (now.wall_us - self.renewed.wall_us) // 1000
+        """Milliseconds until the deadline, negative when it has passed."""
+        return left_ms(self.ttl_ms, self.renewed, now)
 
     def live(self, now: Instant) -> bool:
         return self.state == "held" and self.left_ms(now) > 0
+
+
+def left_ms(ttl_ms: int, renewed: Instant, now: Instant) -> int:
+    """Milliseconds until the deadline of a lease, negative when it has passed.
+
+    Within one boot the boot clock decides, which nobody can set; across
+    boots only the wall clock is left. A wall clock set back delays a
+    takeover; it cannot let two writers in, since epochs decide that.
+    """
+    if now.boot_id and now.boot_id == renewed.boot_id:
+        return ttl_ms - (now.boot_ms - renewed.boot_ms)
+    return ttl_ms - (now.wall_us - renewed.wall_us) // 1000
 
 
 @value

@@ -7,18 +7,18 @@ fence, so that there is one place for the log's form and no way around it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from store.canonical import LINE_LIMIT, encode_line, key_of, next_hash, spill
 from store.errors import InvalidInput
 from store.records import NEXT, Draft, Record, in_force
-from store.value import value
 
 
-@value
-class Sealed:
+class Sealed(NamedTuple):
     """A record ready to be stored, with the blobs that it names and its projection."""
 
     record: Record
+    key: str
     blobs: dict[str, bytes]
     open: int
 
@@ -59,5 +59,5 @@ def seal(
             )
         link = next_hash(link, line)
         record = Record(agent, branch, lsn, epoch, draft.kind, seq, draft.name, body, at, line, link)
-        sealed.append(Sealed(record, blobs, in_force(draft.kind, draft.body)))
+        sealed.append(Sealed(record, key, blobs, in_force(draft.kind, draft.body)))
     return sealed

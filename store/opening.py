@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Mapping
 
 from store.backends.sqlite import SqliteBackend
+from store.backends.sqlite.marks import Remote
 from store.clock import Clock, Random
 from store.errors import BadRecord, InvalidInput
+from store.place import SHIP_MODES
 from store.text import quoted
-
-SHIP_MODES = ("barrier", "lazy", "off")
 
 
 def ship_mode(given: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
@@ -43,14 +43,22 @@ def open_store(
             account in a store that is not attached to a bucket.
         background: a thread of this process may ship what nobody waits for.
 
+    Where RECALL_REMOTE names a bucket, a store that was never used is attached to it first.
+
     Raises:
-        Those of ``SqliteBackend``; RemoteRefused, if there are no credentials for the bucket.
+        Those of ``SqliteBackend``.
+        InvalidInput: RECALL_REMOTE names another bucket than the one that the store is attached to.
+        BucketUnfit, RemoteForeign, RemoteUnreachable, RemoteRefused: the store cannot be attached.
     """
     mode = ship_mode(ship)
     backend = SqliteBackend(
         directory, clock=clock, random=random, lock_timeout=lock_timeout, on_bad_record=on_bad_record
     )
-    remote = backend.remote()
+    try:
+        remote = _remote(backend, os.environ.get("RECALL_REMOTE", ""))
+    except BaseException:
+        backend.close()
+        raise
     if remote is None or remote.state != "attached":
         return backend
     backend.close()
@@ -66,3 +74,32 @@ def open_store(
         lock_timeout=lock_timeout,
         on_bad_record=on_bad_record,
     )
+
+
+def _remote(backend: SqliteBackend, named: str) -> Remote | None:
+    """What the store ships to; attached now if ``named`` says where, and nothing was ever done in it."""
+    remote = backend.remote()
+    if not named:
+        return remote
+    from store.shipping.bucket import location_named
+
+    location = location_named("RECALL_REMOTE", named)
+    fresh = remote is None or remote.state == "attaching"
+    if fresh and not backend.leases(limit=1):
+        from store.shipping.attaching import attach_fresh
+
+        attach_fresh(backend, location)
+        return backend.remote()
+    found = ""
+    if remote is not None and remote.state != "local":
+        from store.shipping.opening import location_of
+
+        found = location_of(remote).url
+    if found != location.url:
+        where = f"attached to {found}" if found else "not attached to it, and has agents"
+        raise InvalidInput(
+            field="RECALL_REMOTE",
+            reason=f"is {location.url}, but the store in {backend.directory} is {where}",
+            hint=f"unset it, use another directory, or: recall remote attach {location.url}",
+        )
+    return remote

@@ -1,4 +1,4 @@
-"""Where the store is."""
+"""Where the store is, and when it ships."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from store.errors import InvalidInput
 from store.text import quoted
 
+SHIP_MODES = ("barrier", "lazy", "off")  # when records have to be in the bucket, the default first
 _LOCAL = ("local", "sqlite")
 
 

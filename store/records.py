@@ -18,6 +18,8 @@ WORKING_STATE, TURN, POINTER, OUTPUT = "working_state", "turn", "pointer", "outp
 ACTION, LEASE, STEP, LIFECYCLE = "action", "lease", "step", "lifecycle"
 TOOL, RUN = "tool", "run"
 ARCHIVED = "archived"  # the name of the lifecycle record that says whether an agent is archived
+PRUNED = "pruned"  # the name of the one that says where the log begins, and who decided it
+CARRIED = "carried"  # the field of a record that a prune wrote again: the lsn, hash and time of the one before
 
 # Of actions: what running one again would do, and what became of one.
 CLASSES = ("pure", "idempotent", "external")
@@ -109,6 +111,13 @@ class Record:
         except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as problem:
             raise self.bad(f"a blob of it cannot be read ({problem})") from None
         return body
+
+
+def written_at(record: Record, body: Mapping[str, Any]) -> str:
+    """When a record was first written: of one that a prune wrote again, the time of the one that it stands for."""
+    carried = body.get(CARRIED)
+    at = carried.get("at") if isinstance(carried, Mapping) else None
+    return at if isinstance(at, str) else record.at
 
 
 def in_seconds(at: str) -> str:

@@ -353,11 +353,13 @@ def _check_tree(line: _Line, branches: list[Branch]) -> None:
     known: dict[int, Branch] = {}
     for number, each in enumerate(branches, 1):
         parent = known.get(each.parent)
-        grows = parent is not None and parent.start <= each.start <= parent.last
-        if each.number != number or each.last < each.start or not (grows or (number == 1 and not each.parent)):
+        left = any(not one.parent for one in branches[number:])  # of its parent only what was set aside need be there
+        grows = parent is not None and parent.start <= each.start and (each.start <= parent.last or left)
+        rooted = not each.parent and (number == 1 or each.start > 0)
+        if each.number != number or each.last < each.start or not (grows or rooted):
             raise line.bad(f"branch {each.number} is out of order, or does not grow from one before it")
         known[number] = each
-    if not branches[0].last:
+    if not any(each.last > each.start for each in branches):
         raise line.bad(f"agent {branches[0].agent} has no record")
 
 

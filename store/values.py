@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass
 from typing import Any
 
-from store.records import CLASSES, OPEN_STATUSES, STATUSES, FetchBlob, Record, compact, in_seconds
+from store.records import CLASSES, OPEN_STATUSES, STATUSES, FetchBlob, Record, compact, in_seconds, written_at
 from store.value import value
 
 
@@ -21,6 +21,10 @@ class _Reader:
 
     def __init__(self, record: Record, body: Mapping[str, Any]) -> None:
         self.record, self.body = record, body
+
+    @property
+    def at(self) -> str:
+        return written_at(self.record, self.body)
 
     def text(self, name: str) -> str:
         value = self.body.get(name, "")
@@ -90,7 +94,7 @@ class WorkingState:
             version=record.seq,
             turn_seq=take.number("turn_seq"),
             action_seq=take.number("action_seq"),
-            updated_at=record.at,
+            updated_at=take.at,
             is_milestone=body.get("milestone") is True,
         )
 
@@ -120,14 +124,20 @@ class Turn:
     at: str = ""
 
     def body(self) -> dict[str, Any]:
-        names = ("role", "content", "name", "output_ref", "message_id", "brief")
-        return compact({name: getattr(self, name) for name in names})
+        return turn_body(vars(self))
 
     @staticmethod
     def read(record: Record, fetch: FetchBlob | None = None) -> Turn:
         take = _Reader(record, record.fields(fetch))
-        names = ("role", "content", "name", "output_ref", "message_id", "brief")
-        return Turn(seq=record.seq, at=record.at, **{name: take.text(name) for name in names})
+        return Turn(seq=record.seq, at=take.at, **{name: take.text(name) for name in _TURN_TEXTS})
+
+
+_TURN_TEXTS = ("role", "content", "name", "output_ref", "message_id", "brief")
+
+
+def turn_body(values: Mapping[str, str]) -> dict[str, str]:
+    """The body of a turn with these values."""
+    return {name: values[name] for name in _TURN_TEXTS if values.get(name)}
 
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -157,7 +167,7 @@ class Pointer:
         if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):
             raise record.bad("fields is not an object of texts")
         removed = body.get("removed") is True
-        return Pointer(record.name, take.text("type"), values, take.text("note"), record.at, removed)
+        return Pointer(record.name, take.text("type"), values, take.text("note"), take.at, removed)
 
 
 # type: (its own fields in order, the fields of which at least one is needed)
@@ -183,7 +193,7 @@ class OutputRef:
     @staticmethod
     def read(record: Record, fetch: FetchBlob | None = None) -> OutputRef:
         take = _Reader(record, record.fields(None))
-        return OutputRef(record.name, take.text("tool"), take.text("summary"), take.number("tokens"), record.at)
+        return OutputRef(record.name, take.text("tool"), take.text("summary"), take.number("tokens"), take.at)
 
 
 @value
@@ -203,7 +213,7 @@ class Output:
     @staticmethod
     def read(record: Record, fetch: FetchBlob | None = None) -> Output:
         take = _Reader(record, record.fields(fetch))
-        return Output(record.name, take.text("content"), take.text("tool"), take.text("summary"), record.at)
+        return Output(record.name, take.text("content"), take.text("tool"), take.text("summary"), take.at)
 
 
 @value

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from store.audit import Head, Row, Seen, Walk, blobs_named, body_of, check_body
+from store.audit import Head, Row, Seen, Walk, blobs_named, body_of, carried_from, check_body
 from store.backend import Backend, Branch
 from store.errors import BadRecord, Corrupt, NotFound
 from store.lease import Lease
@@ -59,6 +59,7 @@ class Checked:
     Attributes:
         records: how many were read, on all branches.
         lsn, hash: the head of the agent's branch; save them, and a later check finds what was lost after all.
+        base: the last lsn that was pruned, 0 for a log that is whole.
     """
 
     agent: str
@@ -66,6 +67,7 @@ class Checked:
     lsn: int
     hash: str
     problems: int
+    base: int = 0
 
 
 @value
@@ -102,6 +104,13 @@ def verify(
         yield from _Check(backend, agent, saved.get(agent, ()), watch).run()
 
 
+def verify_log(backend: Inspectable, agent: str) -> Iterator[Problem]:
+    """What is wrong with one agent's log; the file as a whole is not looked at."""
+    for found in _Check(backend, agent, (), lambda records, total: records).run():
+        if isinstance(found, Problem):
+            yield found
+
+
 def _guarded(agent: str, work: Callable[[], Iterable[Problem]]) -> Iterator[Problem]:
     """What ``work`` yields; damage that stops it is its last complaint."""
     try:
@@ -125,7 +134,7 @@ class _Check:
             problems += 1
             yield problem
         lsn, hash_ = self._head
-        yield Checked(self._agent, self._records, lsn, hash_.hex(), problems)
+        yield Checked(self._agent, self._records, lsn, hash_.hex(), problems, self._path[0][1] if self._path else 0)
 
     def _problems(self) -> Iterator[Problem]:
         backend = self._backend
@@ -178,6 +187,9 @@ class _Check:
         fields, body = body_of(row.line)
         if fields is None:
             return
+        cited = carried_from(body)
+        if cited is not None:
+            yield from self._cited(row, *cited)
         texts = (row.kind, row.name, row.at)
         if not all(isinstance(each, str) for each in texts):
             return  # the columns' own check has said so
@@ -194,6 +206,13 @@ class _Check:
             check_body(_record(row, body), fetch)
         except BadRecord as problem:
             yield problem.details["reason"]
+
+    def _cited(self, row: Row, lsn: int, hash_: bytes) -> Iterator[str]:
+        """What is wrong with a record that stands for an earlier one, as far as that one is there."""
+        place = next((b for b, low, high in self._backend.path(self._agent, row.branch) if low < lsn <= high), 0)
+        there = self._backend.record_at(self._agent, place, lsn) if place else None
+        if there is not None and (there.key, there.hash) != (row.key, hash_):
+            yield f"it stands for lsn {lsn}, which is another record"
 
     def _blob(self, name: str, size: int, kept: dict[str, bytes]) -> str:
         try:
@@ -239,6 +258,18 @@ class _Check:
     # -- saved heads -----------------------------------------------------------------------
 
     def _against(self, saved: Saved, branches: Sequence[Branch]) -> Iterator[Problem]:
+        base = self._path[0][1] if self._path else 0
+        if 0 < saved.lsn <= base:
+            root = next(each for each in branches if each.number == self._path[0][0])
+            if saved.lsn < base:
+                reason = f"the saved head is in what was pruned, up to lsn {base}: keep a later one"
+            elif root.start_hash.hex() != saved.hash:
+                reason = f"the saved head has hash {saved.hash}, but the log goes on from {root.start_hash.hex()}"
+            else:
+                return
+            yield Problem(self._agent, 0, saved.lsn, "", reason)
+            return
+
         def hash_at(number: int) -> str:
             for piece, low, high in self._backend.path(self._agent, number):
                 if low < saved.lsn <= high:

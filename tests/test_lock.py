@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
+import signal
 import stat
 import subprocess
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -76,6 +79,61 @@ def test_a_writer_that_waits_in_vain_names_the_holder_and_gives_back_nothing(tmp
     run_python(
         "import sys\nfrom store.backends.sqlite.lock import WriteLock\nwith WriteLock(sys.argv[1], 1): pass", tmp_path
     )
+    lock.close()
+
+
+def test_waits_that_are_cut_short_leave_nothing_taken(tmp_path: Path) -> None:
+    """Interrupted at random moments of queueing behind two others: all go on, and no descriptor or thread stays."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    def take() -> None:
+        with lock:
+            pass
+
+    takers = [python(TAKER, tmp_path, stdin=subprocess.PIPE) for _ in range(2)]
+    for each in takers:
+        assert line_of(each) == "ready"
+        assert each.stdin is not None
+        each.stdin.write(b"\n")
+        each.stdin.close()
+        each.stdin = None
+    lock, chance, interrupted, taken = WriteLock(str(tmp_path), 30), random.Random(3), 0, 0
+    with lock:
+        descriptors = len(os.listdir("/dev/fd"))
+
+    def left() -> bool:
+        waiting = [each for each in threading.enumerate() if each.name == "recall-lock" and each.is_alive()]
+        return len(waiting) > 1 or len(os.listdir("/dev/fd")) > descriptors + 1
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.004))
+                while True:
+                    take()
+                    taken += 1
+            except KeyboardInterrupt:
+                interrupted += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert all(int(finished(each)) > 20 for each in takers)
+    assert interrupted > 50
+    assert taken > 50
+    run_python(
+        "import sys\nfrom store.backends.sqlite.lock import WriteLock\nwith WriteLock(sys.argv[1], 5): pass", tmp_path
+    )
+    with lock:
+        pass
+    until = time.monotonic() + 10
+    while left() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not left()
     lock.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from store.value import value
+from store.value import MANY, value
 
 
 @value
@@ -36,6 +36,7 @@ class Reference:
     tags: list[str] = field(default_factory=list)
 
 
+OWN = {"__annotations__": Point.__annotations__, "y": 0, "name": "", "tags": field(default_factory=list)}
 CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
     ((1,), {}),
     ((1, 2), {"name": "a"}),
@@ -48,16 +49,21 @@ CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.parametrize("before", [0, MANY])
 @pytest.mark.parametrize(("given", "named"), CALLS)
-def test_made_as_a_dataclass_is(given: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """The same arguments give the same fields, the same repr, or a TypeError."""
+def test_made_as_a_dataclass_is(given: tuple[Any, ...], named: dict[str, Any], before: int) -> None:
+    """The same arguments give the same fields, the same repr, or a TypeError: the first time, and after many."""
+    kind: Any = value(type("Point", Point.__bases__, {**OWN, "__qualname__": "Point"}))
+    for number in range(before):
+        assert kind(number).x == number
+    assert (kind.__init__ is Point.__init__) == (before == 0)
     try:
         expected = Reference(*given, **named)
     except TypeError:
         with pytest.raises(TypeError):
-            Point(*given, **named)
+            kind(*given, **named)
         return
-    made = Point(*given, **named)
+    made = kind(*given, **named)
     assert vars(made) == vars(expected)
     assert repr(made) == repr(expected).replace("Reference", "Point")
 

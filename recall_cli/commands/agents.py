@@ -28,7 +28,7 @@ from recall_cli.pending import any_stuck
 from recall_cli.render import Column
 from recall_cli.session import operator, reading, require, viewing, writing
 from recall_cli.values import duration
-from store.backends.sqlite import files
+from store.backends.sqlite import SqliteBackend, files
 from store.clock import Instant, rfc3339
 from store.lease import Lease
 from store.text import check_agent
@@ -79,7 +79,14 @@ def list_agents(
             Column("last_at", title="LAST", show=shown_age, keep=True),
             Column("goal"),
         ]
-        here.out.table(columns, islice(rows, most), empty="no agents")
+        here.out.table(columns, islice(rows, most), empty=_nothing(backend))
+
+
+def _nothing(backend: SqliteBackend) -> str:
+    remote = backend.remote()
+    if remote is None or remote.state != "attached":
+        return "no agents"
+    return "no agents here; the bucket may have some: recall sync pull --all"
 
 
 def _fits(agent: str, match: str) -> bool:

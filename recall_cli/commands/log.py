@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import select
-import sys
-import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -14,6 +11,7 @@ from recall_cli.exits import READS
 from recall_cli.look import Limit, check_limit, counted, log_columns, log_row, moment, say_kinds
 from recall_cli.options import AgentArgument, Globals, Verbs
 from recall_cli.session import reading, require
+from recall_cli.waiting import pause
 from store.backend import Backend
 from store.errors import InvalidInput, Unavailable
 from store.records import Record
@@ -133,18 +131,4 @@ def _follow(here: Globals, agent: str, kind: str, last: int) -> Iterator[dict[st
             if not told:
                 here.out.warn(problem)
             told = True
-        _wait(_PAUSE)
-
-
-def _wait(seconds: float) -> None:
-    """Sleep, but end with BrokenPipeError when the reader of stdout has gone."""
-    try:
-        watched = select.poll()
-        watched.register(sys.stdout.fileno(), 0)
-    except (OSError, ValueError, AttributeError):
-        time.sleep(seconds)
-        return
-    for _, event in watched.poll(seconds * 1000):
-        if event & (select.POLLERR | select.POLLHUP):
-            raise BrokenPipeError
-        time.sleep(seconds)
+        pause(_PAUSE)

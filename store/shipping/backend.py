@@ -14,8 +14,8 @@ from typing import Any
 from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.clock import Instant
-from store.errors import LeaseExpired
-from store.lease import Fence, Lease, LeaseRequest
+from store.errors import LeaseExpired, LeaseHeld
+from store.lease import Fence, Lease, LeaseRequest, check_fence
 from store.records import ACTION, Draft, Expect, Record
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
@@ -75,17 +75,16 @@ class ShippingBackend(SqliteBackend):
         return acquired
 
     def renew(self, fence: Fence) -> Lease:
-        lease = self.lease(fence.agent)
-        if lease is not None and lease.is_of(fence) and lease.ttl_ms == 0:
-            return lease  # given back for as long as nothing is written
+        row, now = self.lease(fence.agent), self.clock.now()
+        if row is not None and row.is_of(fence) and row.ttl_ms == 0:
+            return row  # given back for as long as nothing is written
+        lease = check_fence(row, fence, now)
         if self._is_idle(fence):
             self.shipper.release(fence, park=True)
-        elif lease is None or protocol.elapsed_ms(lease.renewed, self.clock.now()) * 4 >= lease.ttl_ms:
+        elif protocol.elapsed_ms(lease.renewed, now) * 4 >= lease.ttl_ms:
             # Else another process of the session was just here.
             self.shipper.push(fence, renew=True, look=True)
-        lease = self.lease(fence.agent)
-        assert lease is not None
-        return lease
+        return self.lease(fence.agent) or lease
 
     def _is_idle(self, fence: Fence) -> bool:
         """Whether nothing was written for long, and no call is under way that a successor would have to settle."""
@@ -121,9 +120,9 @@ class ShippingBackend(SqliteBackend):
             self._renew_if_due(fence)
         return records
 
-    def secure(self, fence: Fence, lsn: int) -> None:
+    def secure(self, fence: Fence, record: Record) -> None:
         if self.ship == "barrier":
-            self.shipper.push(fence, want=lsn)
+            self.shipper.push(fence, want=record)
 
     def _check_in_time(self, fence: Fence) -> None:
         """Refuse under a lease that is over by either clock: one of them may stand still or be set (rule 6)."""
@@ -156,6 +155,17 @@ class ShippingBackend(SqliteBackend):
         lease = self.lease(fence.agent)
         if lease is not None and protocol.elapsed_ms(lease.renewed, self.clock.now()) * 2 >= lease.ttl_ms:
             self.shipper.push(fence, renew=True)
+
+    # -- a prune ---------------------------------------------------------------------------------
+
+    def check_prunable(self, agent: str) -> None:
+        head = self.shipper.look(agent).head
+        if head is not None and head.state == "live" and head.lease.dir != self.store_id:
+            until = head.lease.expires_hint or "it expires"
+            raise LeaseHeld(agent=agent, holder=head.lease.holder, epoch=head.epoch, until=until)
+
+    def rebase(self, fence: Fence, base: int) -> None:
+        self.shipper.rebase(fence, base)
 
     # -- the handle's life ---------------------------------------------------------------------
 

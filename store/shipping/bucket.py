@@ -86,9 +86,9 @@ class Bucket(Protocol):
     def swap(self, key: str, body: bytes, etag: str | None) -> Swap:
         """Write ``body`` if the object's ETag is ``etag``, or with None if there is no such object.
 
-        One attempt: it is sent at most once for each set of credentials, since
-        a resent write reports the first one's success as a lost race. Raises
-        nothing for what the server or the network does.
+        One attempt, since a resent write reports the first one's success as a lost race. It is sent again only where
+        the store certainly turned the first away before looking at it: for credentials that had expired and have been
+        replaced since, or to the region where the bucket is. Raises nothing for what the server or the network does.
         """
         ...
 
@@ -237,6 +237,28 @@ class Location:
         if sse_kms_key and not sse.startswith("aws:kms"):
             raise InvalidInput(field="encryption key", reason="needs the encryption to be aws:kms")
         return cls(bucket, prefix, endpoint_url.rstrip("/"), region, profile, sse, sse_kms_key)
+
+
+_OPTIONS = ("endpoint_url", "region", "profile", "sse", "sse_kms_key")
+
+
+def location_named(field: str, text: str) -> Location:
+    """The location that one text names: ``s3://BUCKET/PREFIX?endpoint_url=URL&region=NAME``, with any of the options.
+
+    Raises:
+        InvalidInput: it names none.
+    """
+    from urllib.parse import parse_qsl
+
+    url, _, query = text.partition("?")
+    options = parse_qsl(query, keep_blank_values=True, separator="&")
+    for name, _ in options:
+        if name not in _OPTIONS:
+            raise InvalidInput(field=field, reason=f"has an option {name!r}; it takes {', '.join(_OPTIONS)}")
+    try:
+        return Location.parse(url, **dict(options))
+    except InvalidInput as problem:
+        raise InvalidInput(field=field, reason=problem.message, hint=problem.hint) from None
 
 
 def _bucket_and_prefix(url: str) -> tuple[str, str]:

@@ -247,9 +247,11 @@ class Head:
         try:
             document = json.loads(body.decode())
             if document["format"] != FORMAT or document["min_reader"] > _READER:
-                raise RemoteNewer(agent=agent, found=str(document["format"])[:80])
+                raise RemoteNewer(what=f"agent {agent}", found=str(document["format"])[:80])
             if document["min_writer"] > _WRITER:
-                raise RemoteNewer(agent=agent, found=f"a head for writers of version {document['min_writer']}")
+                raise RemoteNewer(
+                    what=f"agent {agent}", found=f"a head for writers of version {document['min_writer']}"
+                )
             head = _read(document)
             if lines is not None:
                 head = replace(head, tail=tuple(lines(head.tail_first, head.last)))

@@ -44,7 +44,8 @@ class Local:
         record = next(self.store.log(self.agent, after=lsn - 1, limit=1), None)
         if record is not None and record.lsn == lsn:
             return record.hash
-        starts = (each for each in self.store.branches(self.agent) if not each.parent and each.start == lsn)
+        root = next((number for number, _, _ in self.store.path(self.agent)), 0)
+        starts = (each for each in self.store.branches(self.agent) if each.number == root and each.start == lsn)
         return next((each.start_hash for each in starts), None)
 
     def lines(self, first: int, last: int) -> list[bytes]:
@@ -72,7 +73,16 @@ class Local:
         """What this store knows of the bucket."""
         with self.store.reading():
             mark = self.store.mark(self.agent)
+            # A mark without a head says only when a contender's revision was first seen.
             return (mark, Head.parse(mark.head, self.agent, self.lines)) if mark and mark.head else None
+
+    def sight(self, rev: int) -> Instant | None:
+        """Since when this store knows that the head has this revision."""
+        mark = self.store.mark(self.agent)
+        if mark is None:
+            return None
+        known = ((mark.rev, mark.sent), (mark.sight_rev, mark.sight))
+        return next((at for each, at in known if each == rev and at != NEVER), None)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -90,7 +100,10 @@ class Local:
         """The same inside a transaction."""
         before = self.store.mark(self.agent)
         mark = Mark(self.agent, head.rev, etag, head.last, head.hash, head.without_tail(), sent or NEVER)
-        if sent is None and before is not None:
+        if before is not None and before.sight_rev == head.rev:
+            mark = replace(mark, sight_rev=before.sight_rev, sight=before.sight)
+        # Of a version that another one sent it is not known when, and an older time would pass for a sight of it.
+        if before is not None and before.rev == head.rev and before.etag == etag and sent is None:
             mark = replace(mark, sent=before.sent)
         ledger.put_mark(mark)
 
@@ -136,12 +149,15 @@ class Local:
             Forked, BadHead, Replaced.
         """
         last, _ = self.last()
-        aside = False
         if self.hash_at(head.last) == head.hash and last >= head.last:
-            return aside
+            return False
+        before, shipped = shipped[0], self._at_base(head, shipped)
+        aside = before < shipped[0] and before < last  # of what was set aside whole, more than a copy
+        last, _ = self.last()
         for chunk in lines_after(bucket, head, *shipped):
             new = [each for each in chunk if each[0] > last or self.hash_at(each[0]) != each[2]]
             if not new:
+                shipped = (chunk[-1][0], chunk[-1][2])
                 continue
             first = new[0][0]
             if first <= last:
@@ -151,6 +167,27 @@ class Local:
             self._take_in(bucket, head, new)
             last, shipped = new[-1][0], (new[-1][0], new[-1][2])
         return aside
+
+    def _at_base(self, head: Head, shipped: tuple[int, bytes]) -> tuple[int, bytes]:
+        """Where to read on: above what was pruned, whose successor here is set aside whole (rule 19)."""
+        if shipped[0] >= head.base:
+            return shipped
+        if self.last()[0] and self.hash_at(head.base) != head.base_hash:
+            reason = f"the bucket's log begins above lsn {head.base}: what came before was pruned"
+            now = self.store.clock.now()
+
+            def work(ledger: Ledger) -> None:
+                lease = self.store.lease(self.agent)
+                lineage = lineage_at(head, head.base + 1)
+                number = ledger.new_branch(
+                    self.agent, lineage, parent=0, start=head.base, start_hash=head.base_hash, reason=reason, at=now
+                )
+                ledger.go_to(replace(cached(head, lease, now), branch=number, lineage=lineage))
+                # Its tail is not here yet, so it cannot be kept as the head that this store knows.
+                ledger.put_mark(Mark(self.agent, head.rev, "", head.base, head.base_hash, b""))
+
+            self.store.shipping(work)
+        return head.base, head.base_hash
 
     def _take_in(self, bucket: Bucket, head: Head, lines: Sequence[Line]) -> None:
         blobs: dict[str, bytes] = {}
@@ -190,7 +227,7 @@ class Local:
             start = lines[low][0] - 1
             lineage = lineage_at(head, start + 1)
             if lineages.get(branch) != lineage:
-                link = head.base_hash if start == head.base else starts[start]
+                link = starts.get(start, head.base_hash)
                 branch = ledger.new_branch(
                     self.agent, lineage, parent=branch, start=start, start_hash=link, reason="from the bucket", at=now
                 )

@@ -6,12 +6,15 @@ import json
 import os
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from store.backends.sqlite.marks import Remote
 from store.shipping.backend import ShippingBackend
 from store.shipping.bucket import Bucket, Dialect, Listed, Location, Object, Swap
 from store.shipping.protocol import as_mode
+
+if TYPE_CHECKING:
+    from store.shipping.s3 import S3Bucket
 
 
 class OnDemand:
@@ -23,9 +26,7 @@ class OnDemand:
 
     @cached_property
     def _bucket(self) -> Bucket:
-        from store.shipping.s3 import S3Bucket
-
-        return S3Bucket.open(location_of(self._remote), dialect_of(self._remote))
+        return open_location(location_of(self._remote)).speaking(dialect_of(self._remote))
 
     def get(self, key: str) -> Object | None:
         return self._bucket.get(key)
@@ -41,6 +42,13 @@ class OnDemand:
 
     def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
         return self._bucket.list(prefix, after)
+
+
+def open_location(location: Location) -> S3Bucket:
+    """What is at a location. Nothing is asked of it yet, but the SDK is loaded."""
+    from store.shipping.s3 import S3Bucket
+
+    return S3Bucket.open(location)
 
 
 def open_bucket(remote: Remote) -> Bucket:

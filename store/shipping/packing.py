@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 
 from store import asides
@@ -53,14 +54,24 @@ class Packer:
         store, agent = self._local.store, self._local.agent
         row = store.lease(agent)
         last, _ = self._local.last()
-        origins = self._origins(last) if row is not None else ()
+        origins = self.origins(last) if row is not None else ()
         lineage = row.lineage if row is not None and not row.imported else store.random.hex(32)
         if row is not None and row.imported:
             origins = (*origins, Origin(row.lineage, last))
         first = protocol.blank(remote, request, lineage, origins, store=store.store_id, epoch=row.epoch if row else 0)
-        return self.carry(first, last)
+        return self.carry(self._pruned(first), last)
 
-    def _origins(self, last: int) -> tuple[Origin, ...]:
+    def _pruned(self, head: Head) -> Head:
+        """The head of an empty log that begins where this store's does."""
+        store, agent = self._local.store, self._local.agent
+        path = store.path(agent)
+        root = next((each for each in store.branches(agent) if path and each.number == path[0][0]), None)
+        if root is None or not root.start:
+            return head
+        base, link = root.start, root.start_hash
+        return replace(head, last=base, hash=link, base=base, base_hash=link, tail_first=base + 1)
+
+    def origins(self, last: int) -> tuple[Origin, ...]:
         """The lineages that this store's log went through before its present one."""
         branches = {each.number: each for each in self._local.store.branches(self._local.agent)}
         path = [number for number, _, _ in self._local.store.path(self._local.agent)]

@@ -119,20 +119,14 @@ def regression(head: Head | None, seen: Head) -> Trouble | None:
 # -- who may have the lease (rules 5, 6 and 14) -----------------------------------------------
 
 
-@value
-class Sight:
-    """When this store first saw a contender's present revision."""
-
-    rev: int
-    at: Instant
-
-
 def takeover_reason(
     head: Head | None,
     request: LeaseRequest,
     *,
     store: str,
-    sight: Sight | None,
+    highest: int,
+    known: Callable[[int], bytes | None],
+    since: Instant | None,
     now: Instant,
     answered: float | None = None,
     modified: float | None = None,
@@ -142,18 +136,25 @@ def takeover_reason(
 
     Args:
         store: the contender's store.
-        sight: when it first saw this revision of the head.
+        highest: the highest epoch that it knows.
+        known: its hash at an lsn of its log, or None.
+        since: when the contender's store first knew of this revision of the head, or None.
         answered, modified: the answer's Date and Last-Modified, in seconds; one clock, the bucket's.
         dead: whether a process is provably dead.
     """
+    ours = head is not None and (head.lease.inc, head.lease.dir) == (request.incarnation, store)
+    unseen = head is not None and ours and head.epoch > highest  # granted, and the answer, or the row here, was lost
     if request.again is not None:
-        return "again" if head is not None and head.fence == request.again and head.state != "deleted" else None
+        if head is None or head.state == "deleted" or not (unseen or head.fence == request.again):
+            return None
+        # A record that this store does not know: a copy of it has acted under this very lease.
+        return "again" if known(head.last) == head.hash else None
     if head is None:
         return "first"
     if head.state != "live":
         return "released"
-    if (head.lease.inc, head.lease.dir) == (request.incarnation, store):
-        return "again"  # it was granted, and the answer or the row here was lost
+    if unseen:
+        return "again"
     if request.breaking:
         return "broken"
     # The fast path is for the very directory: a copy of it elsewhere knows nothing of this process.
@@ -161,7 +162,7 @@ def takeover_reason(
         return "dead"
     if answered is not None and modified is not None and (answered - modified) * 1000 > head.lease.ttl_ms + SKEW_MS:
         return "expired"
-    if sight is not None and sight.rev == head.rev and elapsed_ms(sight.at, now, at_least=True) > head.lease.ttl_ms:
+    if since is not None and elapsed_ms(since, now, at_least=True) >= head.lease.ttl_ms:
         return "expired"
     return None
 

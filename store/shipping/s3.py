@@ -16,10 +16,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn, TypeVar
 
 import botocore.config  # type: ignore[import-untyped]
+import botocore.loaders  # type: ignore[import-untyped]
 import botocore.session  # type: ignore[import-untyped]
 from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
@@ -74,11 +76,16 @@ class S3Bucket:
         return S3Bucket(self._location, dialect, self._clients)
 
     @property
+    def dialect(self) -> Dialect:
+        """The dialect that is spoken."""
+        return self._dialect
+
+    @property
     def name(self) -> str:
         return self._location.url
 
     def get(self, key: str) -> Object | None:
-        def read(client: Any) -> Object:
+        def read(client: Any) -> Object | Meaning:
             for attempt in range(_ATTEMPTS):
                 answer = client.get_object(**self._at(key))
                 try:
@@ -98,13 +105,13 @@ class S3Bucket:
         asked = {**self._put(key, body), **condition}
         found = self._attempt(lambda client: client.put_object(**asked), retry=False)
         if isinstance(found, Meaning):
-            if found.kind in ("absent", "race"):
+            if found.kind in ("absent", "race") or (found.kind == "trouble" and found.status == 404):
                 return Swap("lost_race", "", found.reason, found.status)
             return Swap("unclear" if found.kind == "trouble" else "refused", "", found.reason, found.status)
         new = found["ResponseMetadata"]["HTTPHeaders"].get("etag", "")
         status = found["ResponseMetadata"]["HTTPStatusCode"]
-        if not new:
-            return Swap("unclear", "", "the store answered without an ETag", status)
+        if status != 200 or not new:
+            return Swap("unclear", "", f"the store answered {status} {'with' if new else 'without'} an ETag", status)
         return Swap("done", new, "", status)
 
     def create(self, key: str, body: bytes) -> bool:
@@ -132,9 +139,11 @@ class S3Bucket:
             page = self._attempt(lambda client: client.list_objects_v2(**asked), retry=True)
             if isinstance(page, Meaning):
                 self._raise(page)
+            if "IsTruncated" not in page:
+                self._raise(Meaning("trouble", "the store's answer is no listing"))
             for each in page.get("Contents", ()):
                 yield Listed(each["Key"][len(self._root) :], each["Size"], each["LastModified"].timestamp())
-            if not page.get("IsTruncated"):
+            if not page["IsTruncated"]:
                 return
             if not page.get("NextContinuationToken"):
                 self._raise(Meaning("trouble", "a listing was cut, and does not say where to go on"))
@@ -149,25 +158,19 @@ class S3Bucket:
         encryption = {"ServerSideEncryption": self._location.sse, "SSEKMSKeyId": self._location.sse_kms_key}
         return {**self._at(key), "Body": body, **{name: given for name, given in encryption.items() if given}}
 
-    def _attempt(self, call: Callable[[Any], T], *, retry: bool) -> T | Meaning:
+    def _attempt(self, call: Callable[[Any], T | Meaning], *, retry: bool) -> T | Meaning:
         """One call; once more if its credentials had expired and there are new ones (nothing was done by the first)."""
-        found = self._attempt_once(call, retry)
-        if isinstance(found, Meaning) and found.kind == "expired" and self._clients.renew():
-            found = self._attempt_once(call, retry)
-        return found
-
-    def _attempt_once(self, call: Callable[[Any], T], retry: bool) -> T | Meaning:
         try:
             client = self._clients.client(retry)
-        except _PROBLEMS as problem:
+            found = _asked(call, client)
+            if isinstance(found, Meaning) and found.kind == "expired" and self._clients.renew(client):
+                found = _asked(call, self._clients.client(retry))
+        except _PROBLEMS as problem:  # of making a client
             return misconfigured(problem)
-        try:
-            return call(client)
-        except _PROBLEMS as problem:
-            return meaning_of(problem)
+        return found
 
     def _raise(self, found: Meaning) -> NoReturn:
-        situation = RemoteUnreachable if found.kind in ("trouble", "race") else RemoteRefused
+        situation = RemoteRefused if found.kind in ("refused", "expired") else RemoteUnreachable
         raise situation(remote=self.name, reason=found.reason, status=found.status)
 
 
@@ -194,9 +197,11 @@ class _Clients:
                 self._made[retry] = self._make(retry)
             return self._made[retry]
 
-    def renew(self) -> bool:
-        """Ask the chain of credentials again; whether it had others."""
+    def renew(self, failed: Any) -> bool:
+        """Whether the chain of credentials has others now than those of the client ``failed``; they are used then."""
         with self._lock:
+            if failed not in self._made.values():  # another thread has just done it
+                return True
             before = _secrets(self._session)
             self._forget()
             self._session = self._new_session()
@@ -208,7 +213,9 @@ class _Clients:
         self._made = {}
 
     def _new_session(self) -> Any:
-        return botocore.session.Session(profile=self._location.profile or None)
+        session = botocore.session.Session(profile=self._location.profile or None)
+        session.register_component("data_loader", _data_loader(session.get_config_variable("data_path")))
+        return session
 
     def _make(self, retry: bool) -> Any:
         self._session = self._session or self._new_session()
@@ -241,11 +248,26 @@ class _Clients:
         return client
 
 
-def _object(answer: Any, body: bytes) -> Object:
-    headers = answer["ResponseMetadata"]["HTTPHeaders"]
+def _asked(call: Callable[[Any], T | Meaning], client: Any) -> T | Meaning:
+    try:
+        return call(client)
+    except _PROBLEMS as problem:
+        return meaning_of(problem)
+
+
+@lru_cache(maxsize=2)
+def _data_loader(path: str | None) -> Any:
+    # Shared, since each session would parse the SDK's description of S3 anew: 100 ms a session instead of 15.
+    return botocore.loaders.create_loader(path)
+
+
+def _object(answer: Any, body: bytes) -> Object | Meaning:
+    status, headers = answer["ResponseMetadata"]["HTTPStatusCode"], answer["ResponseMetadata"]["HTTPHeaders"]
+    if status != 200 or not headers.get("etag"):
+        return Meaning("trouble", f"the store answered {status}, and not with an object and its ETag", status)
     return Object(
         body=body,
-        etag=headers.get("etag", ""),
+        etag=headers["etag"],
         date=_seconds(headers.get("date")),
         modified=_seconds(headers.get("last-modified")),
         expiration=headers.get("x-amz-expiration", ""),

@@ -19,9 +19,9 @@ class Meaning:
     """What went wrong.
 
     Attributes:
-        kind: ``absent``: no such object. ``race``: the condition did not hold, or another write was in progress.
-            ``expired``: refused for credentials that new ones may replace. ``refused``: certainly not done, and the
-            same again would not be. ``trouble``: may have been done, or may be worth another try.
+        kind: ``absent``: no such object, in S3's own words. ``race``: the condition did not hold, or another write was
+            in progress. ``expired``: refused for credentials that new ones may replace. ``refused``: certainly not
+            done, and the same again would not be. ``trouble``: may have been done, or may be worth another try.
         reason: one line for a person.
         status: the HTTP status; 0 without an answer.
     """
@@ -108,8 +108,10 @@ def _answered(response: dict[str, dict[str, object]]) -> Meaning:
     if code in _SKEWED:
         headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         theirs = headers.get("date") if isinstance(headers, dict) else None
-        return mean("refused", "this machine's clock is wrong" + (f": the store's says {theirs}" if theirs else ""))
-    if status == 404:
+        return mean(
+            "refused", "this machine's clock is wrong" + (f": the store's says {_line(theirs)}" if theirs else "")
+        )
+    if code == "NoSuchKey":
         return mean("absent", "there is no such object")
     if status == 412:
         return mean("race", "the object is not the one that was expected")
@@ -127,6 +129,8 @@ def _answered(response: dict[str, dict[str, object]]) -> Meaning:
         return mean("refused", f"the encryption key cannot be used ({said})")
     if status in (401, 403):
         return mean("refused", f"access denied ({said})")
+    if status == 404:  # of a proxy or a wrong address: no proof that an object is gone
+        return mean("trouble", f"the store answered 404 ({said})")
     if 400 <= status < 500:
         return mean("refused", f"the store answered {status} ({said})")
     return mean("trouble", f"the store answered {status} ({said})")

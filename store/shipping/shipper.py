@@ -24,20 +24,23 @@ from store.errors import (
     LeaseLost,
     NotShipped,
     RecallError,
+    RemoteChanged,
     RemoteRefused,
     RemoteUnreachable,
+    TakenAway,
 )
 from store.lease import Fence, Lease, LeaseRequest
 from store.process import provably_dead
-from store.records import LEASE, Draft, compact
+from store.records import LEASE, Draft, Record, compact
 from store.shipping import protocol
 from store.shipping.bucket import Bucket, Object
 from store.shipping.fetch import Replaced, prefix
-from store.shipping.head import Head, moved_into
+from store.shipping.head import Head
 from store.shipping.local import Local, cached, first_link
 from store.shipping.locking import agent_lock
 from store.shipping.packing import Limits, Packer
-from store.shipping.protocol import Durable, Lost, Ship, Sight, Stamp, Trouble
+from store.shipping.protocol import Durable, Lost, Ship, Stamp, Trouble
+from store.shipping.upkeep import Upkeep
 from store.value import value
 
 if TYPE_CHECKING:
@@ -93,9 +96,12 @@ class Shipper:
             LeaseHeld: somebody else has it.
             LeaseLost: it was ours (``request.again``), and somebody acted since.
             Forked: the bucket and this store contradict each other.
+            TakenAway: another store took the log out of the bucket.
+            RemoteChanged: the store was detached since this handle was opened.
             RemoteUnreachable, RemoteRefused: the bucket cannot be asked.
         """
         with self._locked(request.agent):
+            self._check_attached()
             local = Local(self.store, request.agent)
             tries = Tries(self, lambda reason: RemoteUnreachable(remote=self.bucket.name, reason=reason))
             while True:
@@ -123,14 +129,18 @@ class Shipper:
                 tries.again(f"taking the lease: {swap.reason}")
 
     def _reason(self, local: Local, seen: Seen, request: LeaseRequest) -> str:
-        """Why the lease may be taken. Raises LeaseHeld or LeaseLost."""
+        """Why the lease may be taken. Raises LeaseHeld, LeaseLost or TakenAway."""
         head, now = seen.head, self.store.clock.now()
-        mark = self.store.mark(request.agent)
+        if head is not None and head.state == "deleted" and request.again is None:
+            raise TakenAway(agent=request.agent, remote=self.bucket.name, holder=head.lease.holder)
+        row = self.store.lease(request.agent)
         reason = protocol.takeover_reason(
             head,
             request,
             store=self.store.store_id,
-            sight=Sight(mark.sight_rev, mark.sight) if mark else None,
+            highest=row.epoch if row else 0,
+            known=local.hash_at,
+            since=local.sight(head.rev) if head else None,
             now=now,
             answered=seen.answer.date if seen.answer else None,
             modified=seen.answer.modified if seen.answer else None,
@@ -145,12 +155,12 @@ class Shipper:
                 local.note_lost(head, request.again)
             raise LeaseLost(agent=request.agent, epoch=request.again.epoch, now=after)
         assert head is not None
-        if mark is None or mark.sight_rev != head.rev:
-            self._note_sight(local, seen, head, now)
+        if local.sight(head.rev) is None:
+            self._note_sight(local, head, now)
         until = head.lease.expires_hint or "it expires"
         raise LeaseHeld(agent=request.agent, holder=head.lease.holder, epoch=head.epoch, until=until)
 
-    def _note_sight(self, local: Local, seen: Seen, head: Head, now: Instant) -> None:
+    def _note_sight(self, local: Local, head: Head, now: Instant) -> None:
         """Keep what was seen, so that repeated short attempts add up to a ttl (rule 15)."""
         mark = self.store.mark(local.agent)
         if mark is None:
@@ -159,24 +169,11 @@ class Shipper:
 
     def _caught_up(self, local: Local, seen: Seen, request: LeaseRequest) -> Head:
         """The head that a takeover goes on from: this log has all of it, and what may be carried is in it."""
-        head = seen.head
-        if head is None:
+        if seen.head is None:
             return self._packer(local).new_log(self.remote.remote_id, request)
-        shipped = self._shipped(local, head)
-        for _ in range(_REPLANS):
-            try:
-                if local.catch_up(self.bucket, head, shipped):
-                    self._packer(local).file_asides()
-                break
-            except Replaced as gone:
-                again = self._look(local)
-                if again.head is None or again.head.rev == head.rev:
-                    raise BadHead(agent=head.agent, reason=f"{gone.key} is missing") from gone
-                head, seen = again.head, again
-        else:
-            raise RemoteUnreachable(
-                remote=self.bucket.name, reason="its objects changed faster than they could be read"
-            )
+        seen = self._read_up(local, seen)
+        assert seen.head is not None
+        head = seen.head
         last, _ = local.last()
         if last <= head.last:
             return head
@@ -191,6 +188,28 @@ class Shipper:
         local.set_aside(head.last, head.hash, f"not shipped when {ended}")
         self._packer(local).file_asides()
         return head
+
+    def _read_up(self, local: Local, seen: Seen) -> Seen:
+        """Bring this store's log up to a head, or a later one where its objects were replaced meanwhile.
+
+        Raises:
+            BadHead: an object that the head needs is missing.
+            RemoteUnreachable: they are replaced faster than they can be read.
+            Forked.
+        """
+        for _ in range(_REPLANS):
+            assert seen.head is not None
+            try:
+                if local.catch_up(self.bucket, seen.head, self._shipped(local, seen.head)):
+                    self._packer(local).file_asides()
+                return seen
+            except Replaced as gone:
+                again = self._look(local)
+                if again.head is None or again.head.rev == seen.head.rev:
+                    raise BadHead(agent=local.agent, reason=f"{gone.key} is missing") from gone
+                seen = again
+        reason = "its objects were replaced faster than they could be read"
+        raise RemoteUnreachable(remote=self.bucket.name, reason=reason)
 
     def _shipped(self, local: Local, head: Head) -> tuple[int, bytes]:
         """Up to where this log and the bucket's were the same when this store last looked."""
@@ -217,6 +236,11 @@ class Shipper:
         previous = cached(before, row, sent) if before is not None else row
 
         def work(ledger: Ledger) -> Lease:
+            self._check_attached()
+            row = self.store.lease(request.agent)
+            if row is not None and local.last()[0] > head.last:
+                # Written here under the old epoch while the bucket was asked: too late to be carried.
+                row = ledger.set_aside(row, head.last, head.hash, f"not shipped when epoch {head.epoch} began", sent)
             branch, origin = self._ground(ledger, local, head, row, sent)
             lease = Lease(
                 agent=request.agent,
@@ -268,7 +292,7 @@ class Shipper:
         self,
         fence: Fence,
         *,
-        want: int | None = None,
+        want: Record | None = None,
         renew: bool = False,
         look: bool = False,
         reshape: Callable[[Head], Head] | None = None,
@@ -276,13 +300,14 @@ class Shipper:
         """Bring the log into the bucket, up to at least ``want``; return when the bucket is known to have it.
 
         Args:
-            want: an lsn; the last one of the log unless given.
+            want: a record; the last one of the log unless given.
             renew: send a version even if there is nothing new, so that the lease starts anew.
             look: read the head first, so that a foreign one is found even where the store ignores conditions.
             reshape: makes a head that says the same with other objects, for what keeps the bucket tidy.
 
         Raises:
-            LeaseLost: another acts for the agent. Whether the records landed all the same is said.
+            LeaseLost: another acts for the agent, or ``want`` was set aside here. Whether the records landed all
+                the same is said.
             NotShipped: not known before the deadline; the records stay, and are sent again.
             RemoteRefused: the bucket does not take them (permission, configuration).
             Forked: the bucket contradicts what it said before.
@@ -324,7 +349,7 @@ class Shipper:
         self,
         local: Local,
         fence: Fence,
-        want: int | None,
+        want: Record | None,
         *,
         renew: bool,
         look: bool = False,
@@ -344,14 +369,20 @@ class Shipper:
             self._check_ours(local, fence, known)
             assert known is not None
             mark, head = known
+            if reshape is not None and head.state != "live":
+                return  # given back meanwhile, and a version of ours would take it again
             last, _ = local.last()
-            target = last if want is None else want
+            target = last if want is None else want.lsn
+            if want is not None and local.hash_at(want.lsn) != want.hash:
+                # By its hash: an acquisition here, even one that was not granted, may have set it aside meanwhile.
+                now, hint = "not known to the bucket", f"stop acting; its record {want.lsn} was set aside"
+                raise LeaseLost(agent=fence.agent, epoch=fence.epoch, now=now, landed=False, hint=hint)
             if not renew and mark.lsn >= target:
                 return  # whoever had the lock before took it along
             if look:
                 look = False
-                if not self._settled(local, fence, self._look(local), target, head):
-                    continue
+                self._settled(local, fence, self._look(local), target, head)
+                continue
             new, stamp = self._next(local, mark, reshape(head) if reshape else head, last, state)
             swap = self.bucket.swap(_key(fence.agent), new.encode(), mark.etag)
             if swap.outcome == "done":
@@ -433,31 +464,57 @@ class Shipper:
             local.learn(seen.head, seen.etag)
         return isinstance(verdict, Durable)
 
-    def maintain(self, fence: Fence) -> None:
-        """Keep the head small: move a long tail into a segment. What it uploads, it uploads without the lock."""
+    def maintain(self, fence: Fence) -> bool:
+        """Keep the head small and the objects few; whether there was anything to do.
+
+        What it uploads, it uploads without the lock.
+        """
         local = Local(self.store, fence.agent)
         known = local.known()
         if known is None or known[1].fence != fence:
-            return
-        segment = self._packer(local).tail_segment(known[1])
-        if segment is not None:
-            self.push(fence, reshape=lambda head: moved_into(head, segment))
+            return False
+        reshape = Upkeep(local, self.bucket, self._limits).plan(known[1])
+        if reshape is not None:
+            self.push(fence, reshape=reshape)
+        return reshape is not None
+
+    def rebase(self, fence: Fence, base: int) -> None:
+        """Let an agent's log in the bucket begin above lsn ``base``; all of it is shipped before (rule 19).
+
+        Raises:
+            Those of ``push``; NotShipped too if others reshape it all the time.
+        """
+        local = Local(self.store, fence.agent)
+        self.push(fence)
+        for _ in range(_REPLANS):
+            known = local.known()
+            if known is None or known[1].base >= base:
+                return
+            self.push(fence, reshape=Upkeep(local, self.bucket, self._limits).rebasing(known[1], base))
+        what, reason = f"a log that begins above lsn {base}", "it was changed all the time"
+        raise NotShipped(agent=fence.agent, what=what, remote=self.bucket.name, reason=reason)
 
     # -- looking ------------------------------------------------------------------------------------
 
-    def pull(self, agent: str) -> None:
-        """Bring this store's copy of a log up to what the bucket has, without a lease."""
+    def look(self, agent: str) -> Seen:
+        """An agent's head as it is now. Raises Forked where it contradicts what this store has seen."""
+        return self._look(Local(self.store, agent))
+
+    def pull(self, agent: str) -> Head | None:
+        """Bring this store's copy of a log up to what the bucket has, without a lease; the head, if there is one."""
         with self._locked(agent):
             local = Local(self.store, agent)
             seen = self._look(local)
             if seen.head is None:
-                return
+                return None
             row = self.store.lease(agent)
             if row is not None and row.fence == seen.head.fence and row.state == "held":
-                return  # it is this store that writes it
-            if local.catch_up(self.bucket, seen.head, self._shipped(local, seen.head)):
-                self._packer(local).file_asides()
-            local.learn(seen.head, seen.etag)
+                return seen.head  # it is this store that writes it
+            seen = self._read_up(local, seen)
+            assert seen.head is not None
+            if local.hash_at(seen.head.last) == seen.head.hash:
+                local.learn(seen.head, seen.etag)
+            return seen.head
 
     def _look(self, local: Local, tries: Tries | None = None) -> Seen:
         """The head as it is now. Raises Forked where it contradicts what this store has seen."""
@@ -480,6 +537,13 @@ class Shipper:
         return Seen(head, answer.etag if answer else "", answer)
 
     # -- parts ----------------------------------------------------------------------------------------
+
+    def _check_attached(self) -> None:
+        """Raise RemoteChanged unless it is still this bucket that decides."""
+        now = self.store.remote()
+        if now is None or (now.state, now.generation) != (self.remote.state, self.remote.generation):
+            reason = "it was attached to a bucket anew, or detached from it, since it was opened"
+            raise RemoteChanged(path=self.store.directory, reason=reason)
 
     def _locked(self, agent: str):  # type: ignore[no-untyped-def]
         return agent_lock(self.store.directory, agent, self._patience)

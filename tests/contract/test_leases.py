@@ -136,9 +136,9 @@ def test_clause_5_an_acquisition_is_there_for_everybody_when_it_returns(two: Two
 def test_clause_6_renewing_starts_the_ttl_anew(two: Two) -> None:
     """A renewal counts from now; without one the lease ends at its deadline, to the millisecond."""
     fence = hold(two.one)
-    two.clock.move(50)
+    two.clock.move(two.holds - 10)
     two.one.renew(fence)
-    two.clock.move(59.999)
+    two.clock.move(two.holds - 0.001)
     two.one.append(fence, [Draft(TURN, {"role": "user"}, seq=1)])
     two.clock.move(0.001)
     with pytest.raises(LeaseExpired):

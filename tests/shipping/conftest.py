@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from store.shipping.bucket import Location
 from store.shipping.s3 import S3Bucket
-from tests.shipping.servers import CREDENTIALS, NAMES, Server, server_named
+from tests.shipping.proxy import Proxy
+from tests.shipping.servers import CREDENTIALS, NAMES, Server, shared_server
 
 # No test may find the person's own credentials, or ask a cloud for some.
 for _name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -18,12 +22,29 @@ os.environ.update(CREDENTIALS)
 @pytest.fixture(params=NAMES)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Server:
     """A running S3 server."""
-    base = tmp_path_factory.getbasetemp()
-    # The base directory of a worker is inside that of the session.
-    return server_named(request.param, base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base)
+    return shared_server(request.param, tmp_path_factory)
 
 
 @pytest.fixture
-def bucket(server: Server) -> S3Bucket:
+def location(server: Server) -> Location:
     """An empty place on the server."""
-    return S3Bucket.open(server.location())
+    return server.location()
+
+
+@pytest.fixture
+def bucket(location: Location) -> S3Bucket:
+    """The place as shipping sees it."""
+    return S3Bucket.open(location)
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    """A proxy in front of the server, which does what it is told to."""
+    with Proxy(server.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def through(location: Location, proxy: Proxy) -> S3Bucket:
+    """The same place through the proxy, by a client that gives up early."""
+    return S3Bucket.open(replace(location, endpoint_url=proxy.endpoint), deadline=3.0)

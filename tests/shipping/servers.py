@@ -76,6 +76,13 @@ class Server:
         )
 
 
+def shared_server(name: str, factory: pytest.TempPathFactory) -> Server:
+    """The server ``name`` of this test session, whichever of its workers asks."""
+    base = factory.getbasetemp()
+    # The base directory of a worker is inside that of the session.
+    return server_named(name, base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base)
+
+
 _started: dict[str, tuple[Server, int]] = {}
 
 
@@ -110,7 +117,7 @@ def _start(name: str, directory: Path) -> tuple[Server, int]:
         users = os.open(directory / "users", os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(users, fcntl.LOCK_SH)  # held to the end of this worker; waits for a server that is stopping
         ready = directory / "ready"
-        if not (ready.exists() and _listens(json.loads(ready.read_text())["endpoint"])):
+        if not (ready.exists() and listens(json.loads(ready.read_text())["endpoint"])):
             ready.unlink(missing_ok=True)
             _launch(name, directory)
             server = Server(name, json.loads(ready.read_text())["endpoint"])
@@ -128,7 +135,7 @@ def _launch(name: str, directory: Path) -> None:
         pytest.fail(f"{name} did not start: {(directory / 'serve.log').read_text()[-2000:]}")
 
 
-def _listens(endpoint: str) -> bool:
+def listens(endpoint: str) -> bool:
     address = urlsplit(endpoint)
     try:
         socket.create_connection((address.hostname or "", address.port or 0), 5).close()

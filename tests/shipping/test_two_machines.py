@@ -17,7 +17,7 @@ from tests.shipping.servers import Server
 
 
 def test_an_agent_goes_on_from_nothing_but_the_bucket(server: Server, tmp_path: Path) -> None:
-    """B has the log and the call that was cut off; A, restored from a copy, is refused and its records are set aside."""
+    """B has the log and the call that was cut off; A, restored from a copy, is refused."""
     place, clock = server.location(), SetClock()
     a = machine(tmp_path / "a", place)
     agent = resumed(a)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from store.backend import Acquired, Branch
 from store.backends.sqlite import rows, sql
@@ -13,14 +13,15 @@ from store.backends.sqlite.handle import Handle
 from store.backends.sqlite.importing import Import
 from store.canonical import first_hash
 from store.clock import Instant, rfc3339
-from store.errors import InvalidInput, LeaseHeld, LeaseLost, RemoteChanged, Stale
-from store.lease import Fence, Lease, LeaseRequest, check_fence, takeover_reason
-from store.log import Sealed, seal
+from store.errors import InvalidInput, LeaseHeld, LeaseLost, RemoteChanged, Stale, StoreDamaged
+from store.lease import Fence, Lease, LeaseRequest, check_fence, left_ms, takeover_reason
+from store.log import seal
 from store.process import provably_dead
 from store.records import LEASE, Draft, Expect, Record, compact
 
 if TYPE_CHECKING:
     from store.backends.sqlite.ledger import Ledger
+    from store.backends.sqlite.pruning import Going
 
 T = TypeVar("T")
 
@@ -131,15 +132,31 @@ class SqliteBackend(Handle):
         renew: bool,
     ) -> list[Record]:
         now = self.clock.now()
-        lease = check_fence(self._lease(fence.agent), fence, now)
+        agent, kind = fence.agent, drafts[0].kind if drafts else ""
+        token = (kind, agent, fence.lineage, fence.epoch, fence.incarnation)
+        row = connection.execute(sql.FENCED, token).fetchone()
+        if row is None:
+            self._refuse(fence, now)
+        branch, ttl_ms, boot_id, boot_ms, wall_us, last, last_hash, newest = row
+        renewed = Instant(boot_id, boot_ms, wall_us)
+        if left_ms(ttl_ms, renewed, now) <= 0:
+            self._refuse(fence, now)
         for each in expect:
-            self._check(connection, fence.agent, each)
-        sealed = self.write_records(connection, lease, drafts, now)
+            self._check(connection, agent, each)
+        end = (last, last_hash) if last is not None else self._last(agent, branch)
+        records = self._store(connection, fence, branch, end, drafts, now, {kind: newest or 0})
         if renew:
-            connection.execute(sql.LEASE_RENEW, (now.boot_id, now.boot_ms, now.wall_us, fence.agent))
+            connection.execute(sql.LEASE_RENEW, (now.boot_id, now.boot_ms, now.wall_us, agent))
         # A process that was stopped since the first check must not land a late write.
-        check_fence(lease, fence, self.clock.now())
-        return [each.record for each in sealed]
+        later = self.clock.now()
+        if left_ms(ttl_ms, renewed, later) <= 0:
+            self._refuse(fence, later)
+        return records
+
+    def _refuse(self, fence: Fence, now: Instant) -> NoReturn:
+        """Say what is wrong with a fence, by the whole row of its lease."""
+        check_fence(self._lease(fence.agent), fence, now)
+        raise StoreDamaged(path=self.directory, reason=f"the lease of {fence.agent} cannot be read")
 
     def _check(self, connection: sqlite3.Connection, agent: str, each: Expect) -> None:
         row = connection.execute(sql.HEAD_LSN, (agent, each.kind, each.seq, each.name)).fetchone()
@@ -149,37 +166,53 @@ class SqliteBackend(Handle):
 
     def write_records(
         self, connection: sqlite3.Connection, lease: Lease, drafts: Sequence[Draft], now: Instant
-    ) -> list[Sealed]:
+    ) -> list[Record]:
         """Seal and store drafts, inside the transaction that has checked the fence."""
-        agent = lease.agent
-        head = connection.execute(sql.LAST, (agent, lease.branch)).fetchone()
-        last, last_hash = head or connection.execute(sql.START, (agent, lease.branch)).fetchone()
+        end = self._last(lease.agent, lease.branch)
+        return self._store(connection, lease.fence, lease.branch, end, drafts, now, {})
+
+    def _store(
+        self,
+        connection: sqlite3.Connection,
+        fence: Fence,
+        branch: int,
+        end: tuple[int, bytes],
+        drafts: Sequence[Draft],
+        now: Instant,
+        newest: dict[str, int],
+    ) -> list[Record]:
+        """Store drafts after ``end``, the log's last lsn and hash; ``newest`` is what is known of their kinds' seqs."""
+        agent = fence.agent
+        last, last_hash = end
+        if not last_hash:
+            raise StoreDamaged(path=self.directory, reason=f"branch {branch} of {agent} is missing")
 
         def newest_seq(kind: str) -> int:
+            if kind in newest:
+                return newest[kind]
             row = connection.execute(sql.NEWEST_SEQ, (agent, kind)).fetchone()
             return row[0] if row else 0
 
         sealed = seal(
             drafts,
             agent=agent,
-            branch=lease.branch,
-            epoch=lease.epoch,
+            branch=branch,
+            epoch=fence.epoch,
             last=last,
             last_hash=last_hash,
             at=rfc3339(now.wall_us),
             newest_seq=newest_seq,
         )
-        for each in sealed:
-            r = each.record
-            for name, data in each.blobs.items():
+        for r, key, blobs, is_open in sealed:
+            for name, data in blobs.items():
                 if connection.execute(sql.BLOB_THERE, (agent, name)).fetchone() is None:
                     connection.execute(sql.BLOB_INSERT, (agent, name, data))
-            values = (agent, r.branch, r.lsn, r.epoch, r.key, r.kind, r.seq, r.name, r.line.decode(), r.at, r.hash)
+            values = (agent, branch, r.lsn, r.epoch, key, r.kind, r.seq, r.name, r.line.decode(), r.at, r.hash)
             connection.execute(sql.RECORD_INSERT, values)
-            connection.execute(sql.HEAD_WRITE, (agent, r.kind, r.seq, r.name, r.branch, r.lsn, each.open))
-        return sealed
+            connection.execute(sql.HEAD_WRITE, (agent, r.kind, r.seq, r.name, branch, r.lsn, is_open))
+        return [each.record for each in sealed]
 
-    def secure(self, fence: Fence, lsn: int) -> None:
+    def secure(self, fence: Fence, record: Record) -> None:
         pass
 
     # -- rare writes -----------------------------------------------------------------
@@ -208,6 +241,30 @@ class SqliteBackend(Handle):
         connection.execute(sql.LEASE_BRANCH, (number, fence.agent))
         self.rebuild(connection, fence.agent, number)
         return self.branches(fence.agent)[-1]
+
+    def check_prunable(self, agent: str) -> None:
+        """Raise LeaseHeld if somebody acts for the agent whom this store cannot work beside."""
+
+    def rebase(self, fence: Fence, base: int) -> None:
+        """Let the log begin above lsn ``base`` wherever else it is, before ``cut`` does it here."""
+
+    def going(self, agent: str, base: int, kept: frozenset[int] = frozenset()) -> Going:
+        """What ``cut`` is going to take away, if the records ``kept`` are first written again."""
+        from store.backends.sqlite.pruning import Pruning  # rare, as is all of a prune
+
+        return Pruning(self, agent).going(base, kept)
+
+    def cut(self, fence: Fence, base: int, before: Callable[[], None], after: Callable[[], None]) -> Going:
+        """Take away what a log has up to lsn ``base``; see ``Pruning.cut``."""
+        from store.backends.sqlite.pruning import Pruning
+
+        return Pruning(self, fence.agent).cut(fence, base, before, after)
+
+    def shrink(self) -> int:
+        """Give free space back to the disk: how many bytes."""
+        from store.backends.sqlite.pruning import shrink
+
+        return shrink(self)
 
     def mend(self, agent: str) -> bool:
         """Make an agent's projection anew where it differs from its records; whether it did.

@@ -138,15 +138,16 @@ class Handle(Inspector):
         """
         if self.read_only:
             raise StoreReadOnly(path=self.directory, reason="it was opened for reading")
+        call = frame()
         with translated(self.directory):
             self._opened()
             lock = self._lock
             assert lock is not None
-            lock.acquire(frame())
+            lock.acquire(call)
             try:
                 with self._mutex:
                     connection = self._opened()
-                    self._begin(connection, frame())
+                    self._begin(connection, call)
                     try:
                         connection.execute("BEGIN IMMEDIATE")
                         result = work(connection)
@@ -169,6 +170,23 @@ class Handle(Inspector):
             return  # a short process leaves it to its close
         with suppress(sqlite3.Error):  # the commit stands, and a later checkpoint does this one's work
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+    def vacuum(self) -> None:
+        """Write the file anew without its free pages, and empty the log. Readers go on; writers wait."""
+        with translated(self.directory):
+            self._opened()
+            lock = self._lock
+            assert lock is not None
+            lock.acquire(frame())
+            try:
+                with self._mutex:
+                    connection = self._opened()
+                    self._begin(connection, frame())
+                    self._frame = None
+                    connection.execute("VACUUM")
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                lock.release()
 
     # -- the handle's life ---------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 from store.audit import Head, Row, Seen
 from store.backends.sqlite import schema, sql
 from store.backends.sqlite.faults import translated
-from store.backends.sqlite.marks import MARK, REMOTE, Mark, Remote, to_mark
+from store.backends.sqlite.marks import MARK, MARKS, REMOTE, Mark, Remote, to_mark
 from store.backends.sqlite.reader import Reader, is_open
 
 _PAGE = 500
@@ -19,6 +19,10 @@ _LOWEST = -(2**63)
 
 class Inspector(Reader):
     """Reading without trust; in pages, so that no read transaction outlives one of them."""
+
+    def select(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """The rows of a statement, for what reads more than a log's reader needs."""
+        return self._all(statement, values)
 
     def agents_stored(self) -> list[str]:
         """Every agent that any table knows of."""
@@ -83,6 +87,10 @@ class Inspector(Reader):
         """How far an agent's log is known to be in the bucket; None if it never was there."""
         found = self._all(MARK, (agent,))
         return to_mark(found[0]) if found else None
+
+    def marks(self, *, after: str = "", limit: int = 1000) -> list[Mark]:
+        """The marks of all agents, by agent, above ``after``."""
+        return [to_mark(row) for row in self._all(MARKS, (after, limit))]
 
     def differs(self, agent: str) -> bool:
         """Whether an agent's projection is not what its records say; reads all of them."""

@@ -86,9 +86,24 @@ class Ledger:
             lease.agent, lease.lineage, parent=parent, start=keep, start_hash=hash, reason=reason, at=at
         )
         on_it = replace(lease, branch=number)
-        self.put_lease(on_it)
-        self._backend.rebuild(self._connection, lease.agent, number)
+        self.go_to(on_it)
         return on_it
+
+    def go_to(self, lease: Lease) -> None:
+        """Write a lease row that is on another branch, and the projection of what is there."""
+        self.put_lease(lease)
+        self._backend.rebuild(self._connection, lease.agent, lease.branch)
+
+    def start_over(self, lease: Lease, lineage: str, base: int, base_hash: bytes, reason: str, at: Instant) -> None:
+        """Leave all of an agent's log on its branch, and put the agent on an empty one of another lineage.
+
+        Args:
+            base, base_hash: where the log that is to come starts.
+        """
+        number = self.new_branch(lease.agent, lineage, parent=0, start=base, start_hash=base_hash, reason=reason, at=at)
+        self.put_lease(replace(lease, branch=number, lineage=lineage, state="released", imported=False))
+        self.drop_mark(lease.agent)
+        self._backend.rebuild(self._connection, lease.agent, number)
 
     def extend(self, agent: str, branch: int, lines: Iterable[tuple[int, bytes, bytes]]) -> None:
         """Add lines of the bucket to a branch, each with its lsn and its hash; the caller has checked them."""

@@ -100,7 +100,7 @@ class Reader:
         Raises:
             StoreBusy: another call does, further up this very stack.
         """
-        if going_on(self._frame):
+        if self._frame is not None and going_on(self._frame):
             raise StoreBusy(path=self.directory, holder="a call in progress in this very thread", waited="0")
         if connection.in_transaction:
             connection.execute("ROLLBACK")  # of a call that an exception cut short

@@ -18,6 +18,14 @@ LEASE_RENEW = "UPDATE leases SET renewed_boot = ?, renewed_boot_ms = ?, renewed_
 LEASE_RELEASE = "UPDATE leases SET state = 'released' WHERE agent = ?"
 LEASE_BRANCH = "UPDATE leases SET branch = ? WHERE agent = ?"
 
+# What an append needs to know, in one look; nothing where the fence is not the lease's present one.
+FENCED = (
+    "SELECT l.branch, l.ttl_ms, l.renewed_boot, l.renewed_boot_ms, l.renewed_wall_us, r.lsn, r.hash, "
+    "(SELECT max(h.seq) FROM heads h WHERE h.agent = l.agent AND h.kind = ?) "
+    "FROM leases l LEFT JOIN records r ON r.agent = l.agent AND r.branch = l.branch "
+    "WHERE l.agent = ? AND l.lineage = ? AND l.epoch = ? AND l.incarnation = ? AND l.state = 'held' "
+    "ORDER BY r.lsn DESC LIMIT 1"
+)
 LAST = "SELECT lsn, hash FROM records WHERE agent = ? AND branch = ? ORDER BY lsn DESC LIMIT 1"
 START = "SELECT start, start_hash FROM branches WHERE agent = ? AND branch = ?"
 NEWEST_SEQ = "SELECT seq FROM heads WHERE agent = ? AND kind = ? ORDER BY seq DESC LIMIT 1"
