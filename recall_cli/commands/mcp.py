@@ -66,6 +66,7 @@ def run(
         here.environment,
         write=write or write_too,
         agent_tools=agent_tools,
+        ship=here.ship or None,
         peer_flags=[flag for flag, there in given.items() if there],
     )
     if code:

@@ -42,7 +42,13 @@ def _without_dir(words: Sequence[str]) -> list[str]:
 
 
 def start(
-    directory: str, environment: Mapping[str, str], *, write: bool, agent_tools: bool, peer_flags: Sequence[str]
+    directory: str,
+    environment: Mapping[str, str],
+    *,
+    write: bool,
+    agent_tools: bool,
+    peer_flags: Sequence[str],
+    ship: str | None = None,
 ) -> int:
     """Serve until the client is done; the exit code.
 
@@ -62,5 +68,5 @@ def start(
         raise InvalidInput(field="-agent", reason="needs -write")
     if peer_flags and environment.get("RECALL_BACKEND"):
         environment = {name: value for name, value in environment.items() if name != "RECALL_DIR"}
-    session = Session(Path(store_directory(directory, environment)), write=write)
+    session = Session(Path(store_directory(directory, environment)), write=write, ship=ship)
     return serve(Protocol(session, agent_tools=agent_tools))

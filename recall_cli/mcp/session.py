@@ -46,11 +46,13 @@ class Session:
 
     Args:
         write: whether agents may be resumed and written to.
+        ship: when records have to be in the bucket that the store is attached to, as ``Client`` takes it.
     """
 
-    def __init__(self, directory: Path, *, write: bool) -> None:
+    def __init__(self, directory: Path, *, write: bool, ship: str | None = None) -> None:
         self.directory = directory
         self.write = write
+        self._ship = ship
         self._client: Client | None = None
         self._agents: dict[str, Agent] = {}
         self._lost: set[str] = set()
@@ -59,7 +61,7 @@ class Session:
     def client(self) -> Client:
         """The store, opened for writing; made if it is missing."""
         if self._client is None:
-            self._client = Client(local_dir=self.directory, on_bad_record=say_bad_record)
+            self._client = Client(local_dir=self.directory, ship=self._ship, on_bad_record=say_bad_record)
         return self._client
 
     @contextmanager
