@@ -191,7 +191,7 @@ def verify(session: Session, args: Args) -> Any:
     wanted = [check_agent(args["agent_id"])] if "agent_id" in args else []
     agents: list[Any] = []
     problems: list[Any] = []
-    with session.reading() as backend:
+    with session.reading(apart=True) as backend:
         for each in verify(backend, wanted):
             row = plain(each)
             row["agent_id"] = row.pop("agent")

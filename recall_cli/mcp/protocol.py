@@ -38,9 +38,9 @@ INSTRUCTIONS = (
     "set_pointer. Wrap every call that touches the outside world in begin_action and end_action, so that a crash in "
     "between neither repeats nor loses it. Stop with agent_release."
 )
-_INSTRUCTIONS_READ_ONLY = (
-    "Recall is the durable memory of AI agents. This server only reads: list_agents finds them, agent_briefing tells "
-    "how the work of one stands."
+_INSTRUCTIONS_TO_LOOK = (
+    "Recall is the durable memory of AI agents. Here it is to be looked at: list_agents finds agents, agent_briefing "
+    "tells how the work of one stands, verify checks that the store still says what was written."
 )
 
 
@@ -124,7 +124,7 @@ class Protocol:
         return {**versions, **self._about()}
 
     def _about(self) -> dict[str, Any]:
-        instructions = INSTRUCTIONS if "agent_resume" in self.tools else _INSTRUCTIONS_READ_ONLY
+        instructions = INSTRUCTIONS if "agent_resume" in self.tools else _INSTRUCTIONS_TO_LOOK
         capabilities: dict[str, Any] = {"tools": {"listChanged": False}, "resources": {}}
         if "agent_resume" in self.tools:
             capabilities["prompts"] = {"listChanged": False}

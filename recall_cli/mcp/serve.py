@@ -27,7 +27,7 @@ _MOST_WAITING = 64 << 20  # bytes of messages that wait for their turn; beyond i
 _GRACE = 10.0  # seconds for what was asked before stdin closed
 _LAST = 1.0  # seconds for the call that is under way when a signal comes
 _STUCK = 2.0  # seconds that an answer may wait to be read once stdin has closed
-_RELEASING = 5.0  # seconds for giving the leases back; they are free anyway once the process is gone
+_RELEASING = 8.0  # seconds for giving the leases back; they are free anyway once the process is gone
 _TICK = 0.05
 
 _END = object()  # in a message's place
@@ -78,7 +78,8 @@ def _streams() -> tuple[int, int]:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    sys.stdout.flush()
+    if sys.stdout is not None:  # it is None where the host gave us none
+        sys.stdout.flush()
     os.dup2(2, 1)
     return given, taken
 

@@ -65,9 +65,13 @@ class Session:
         return self._client
 
     @contextmanager
-    def reading(self) -> Iterator[SqliteBackend]:
-        """The store to look at. Without a session of writing it is opened for the moment, and nothing is made."""
-        if self._client is not None:
+    def reading(self, *, apart: bool = False) -> Iterator[SqliteBackend]:
+        """The store to look at. Without a session of writing it is opened for the moment, and nothing is made.
+
+        Args:
+            apart: open it for the moment in any case, for what reads the files and trusts no handle.
+        """
+        if self._client is not None and not apart:
             yield self._client.backend
             return
         backend = SqliteBackend(self.directory, read_only=True, on_bad_record=say_bad_record)
@@ -150,5 +154,5 @@ def complain(text: str) -> None:
     try:
         sys.stderr.write(f"recall mcp: {text}\n")
         sys.stderr.flush()
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError):
         pass  # nobody reads it

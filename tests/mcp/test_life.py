@@ -355,3 +355,13 @@ def test_who_types_it_is_told_what_it_is_for(run_on_terminal: Run) -> None:
     """On a terminal it says that a host starts it, and how to end it."""
     done = run_on_terminal("mcp", dialogue=[("Ctrl-D ends it", "\x04")])
     assert done.code == 0 and "MCP host" in done.out
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_ends_it_quietly(run_recall: Run, closed: str) -> None:
+    """A host that gives it no stdin, no stdout or no stderr gets no traceback and no store."""
+    asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}})
+    script = f'"$0" mcp --write {closed}'
+    done = run_recall("-c", script, COMMAND, program=("sh",), input=asked + "\n")
+    assert done.code == 0 and done.err == ""
+    assert done.out.count("\n") == (1 if closed == "2>&-" else 0)
