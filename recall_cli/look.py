@@ -136,6 +136,27 @@ def every_lease(backend: Backend) -> Iterator[Lease]:
         after = page[-1].agent
 
 
+def agent_row(backend: Backend, lease: Lease, now: Instant) -> dict[str, Any]:
+    """An agent in a list: who acts for it, and how far it is."""
+    view = View(backend, lease.agent)
+    with backend.reading():
+        counters = backend.counters(lease.agent)
+        _, pending = backend.in_force_newest(lease.agent, ACTION, limit=0)
+        newest = next(backend.log(lease.agent, after=counters.lsn - 1, limit=1), None)
+        state = view.working_state()
+        archived = bool(view.archived())
+    return {
+        "agent": lease.agent,
+        "state": "archived" if archived else lease_state(lease, now),
+        "holder": lease.holder,
+        "epoch": lease.epoch,
+        "turns": counters.turns,
+        "pending": pending,
+        "last_at": newest.at if newest else "",
+        "goal": state.goal,
+    }
+
+
 # -- records in one line -----------------------------------------------------------------------
 
 
