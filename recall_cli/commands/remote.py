@@ -97,15 +97,19 @@ def attach_(
         known = set(agents_of(store))
         more = sum(1 for each in islice(agents_in(connected[0]), _MOST_COUNTED) if each not in known)
     value = {**_remote_row(done.remote), "made": done.made, "already": done.already, "warnings": list(done.warnings)}
-    value |= {"agents": list(map(_report, done.reports)), "in_bucket": more}
-    here.out.document(value, lambda: map(_line, done.reports))
-    _say_attached(here, done, location, more, pull)
+    pulled: list[dict[str, Any]] = []
+    code = Exit.CORRUPT if any(each.outcome == "trouble" for each in done.reports) else Exit.DONE
     if pull and more:
-        from recall_cli.commands.sync import pull_all
+        from recall_cli.commands.sync import fetch_all
 
-        pull_all(here)
-    if any(each.outcome == "trouble" for each in done.reports):
-        raise typer.Exit(Exit.CORRUPT)
+        pulled, failed = fetch_all(here)
+        code = code or failed
+    value |= {"agents": list(map(_report, done.reports)), "in_bucket": more, "pulled": pulled}
+    lines = [*map(_line, done.reports), *(f"{each['agent']}: {each['outcome']}, lsn {each['lsn']}" for each in pulled)]
+    here.out.document(value, lambda: lines)
+    _say_attached(here, done, location, more, pull)
+    if code:
+        raise typer.Exit(code)
 
 
 def _say_attached(here: Globals, done: Attached, location: Location, more: int, pull: bool) -> None:

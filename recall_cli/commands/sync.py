@@ -167,20 +167,24 @@ def _columns(here: Globals, now: Instant, *, check: bool) -> list[Column]:
 def push_(
     ctx: typer.Context,
     agents: Agents = None,
-    every: Annotated[bool, typer.Option("--all", help="All agents, whatever RECALL_AGENT says.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All agents, whatever RECALL_AGENT says, and imported copies too.")
+    ] = False,
     wait: Wait = "",
 ) -> None:
     """Ship what is pending, of the agents named or of all.
 
     Under the lease of a process here that acts for the agent; else the lease is taken for it
-    and given back. What was set aside here is put into the bucket too, as evidence.
+    and given back. What was set aside here is put into the bucket too, as evidence. An imported
+    copy is left alone unless it is named, or with --all: it gets a lineage of its own.
     """
     here = Globals.of(ctx)
+    patience, named = _patience(wait), _named(agents, every)
     with _shipping(here) as store:
-        names = _named(agents, every) or [each.agent for each in statuses(store) if each.pending_records or each.asides]
-        _each(
-            here, names, "pushing", lambda name: push(store, name), _pushed, duration("--wait", wait) if wait else 0.0
-        )
+        names = named or [
+            each.agent for each in statuses(store) if each.pending_records or each.asides or (every and each.imported)
+        ]
+        _each(here, names, "pushing", lambda name: push(store, name), _pushed, patience)
     if not names:
         here.out.message("nothing is pending")
 
@@ -209,12 +213,16 @@ def pull_(
         raise InvalidInput(
             field="AGENT", reason="is needed", hint="name agents, or fetch all of the bucket's with --all"
         )
-    _pull(here, names, duration("--wait", wait) if wait else 0.0)
+    _pull(here, names, _patience(wait))
 
 
-def pull_all(here: Globals) -> None:
-    """Fetch all that the bucket has."""
-    _pull(here, [], 0.0)
+def fetch_all(here: Globals) -> tuple[list[dict[str, Any]], Exit]:
+    """Fetch all that the bucket has: the rows that a pull prints, and the exit code that it ends with."""
+    failed: list[RecallError] = []
+    with _shipping(here) as store:
+        names = here.out.progress(agents_in(store.shipper.bucket), "pulling")
+        rows = [_row_of(here, name, lambda name: pull(store, name), _pulled, 0.0, failed) for name in names]
+    return rows, exit_of(failed[0]) if failed else Exit.DONE
 
 
 def _pull(here: Globals, names: Sequence[str], wait: float) -> None:
@@ -291,6 +299,10 @@ def _shipping(here: Globals) -> Iterator[ShippingBackend]:
         store.leave()
 
 
+def _patience(wait: str) -> float:
+    return duration("--wait", wait) if wait else 0.0
+
+
 def _named(agents: Sequence[str] | None, every: bool) -> list[str]:
     return [] if every else [check_agent(each) for each in agents or ()]
 
@@ -312,20 +324,31 @@ def _each(
 
     def rows() -> Iterator[dict[str, Any]]:
         for name in here.out.progress(names, label):
-            try:
-                done = _patiently(work, name, deadline)
-            except (LeaseHeld, NotFound, TakenAway, RemoteNewer, Corrupt) as problem:
-                failed.append(problem)
-                here.out.warn(problem)
-                yield {"agent": name, "outcome": "failed", "records": 0, "lsn": 0, "detail": problem.message}
-            else:
-                if named and isinstance(done, Pulled) and done.outcome == "absent":
-                    failed.append(NotFound(what="agent", name=name))
-                yield {"agent": done.agent, **vars(done), "detail": said(done)}
+            row = _row_of(here, name, work, said, deadline, failed)
+            if named and row["outcome"] == "absent":
+                failed.append(NotFound(what="agent", name=name))
+            yield row
 
     here.out.table(_DONE, rows(), live=True)
     if failed:
         raise typer.Exit(exit_of(failed[0]))
+
+
+def _row_of(
+    here: Globals,
+    name: str,
+    work: Callable[[str], Done],
+    said: Callable[[Done], str],
+    deadline: float,
+    failed: list[RecallError],
+) -> dict[str, Any]:
+    try:
+        done = _patiently(work, name, deadline)
+    except (LeaseHeld, NotFound, TakenAway, RemoteNewer, Corrupt) as problem:
+        failed.append(problem)
+        here.out.warn(problem)
+        return {"agent": name, "outcome": "failed", "records": 0, "lsn": 0, "detail": problem.message}
+    return {"agent": done.agent, **vars(done), "detail": said(done)}
 
 
 def _patiently(work: Callable[[str], Done], name: str, deadline: float) -> Done:

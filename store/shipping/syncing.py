@@ -34,13 +34,14 @@ class Status:
         stored, shipped: the last lsn here, and in the bucket; 0 for none.
         pending_records, pending_bytes: what the bucket is not known to have; bytes of lines, without blobs.
         pending_since: when the oldest of it was written, RFC 3339, or "".
-        shipped_at: when the last write of this store that landed was sent, RFC 3339, or "".
+        shipped_at: when this store sent the version that the bucket was last seen to have, RFC 3339; "" if another did.
         ship: the weakest mode that the lease's incarnation wrote in; "" where the bucket has no head.
         lease: ``held``, ``released`` or ``deleted``, as the head was last seen; "" without one.
         holder, epoch: of the lease, as last seen.
         here: whether that lease was granted to this store.
         trouble: why nothing is written any more, or "".
         asides: how many parts of the log were set aside here.
+        imported: it is a copy of a log, which is shipped from its first lease here on; nothing of it is pending.
     """
 
     agent: str
@@ -57,6 +58,7 @@ class Status:
     here: bool
     trouble: str
     asides: int
+    imported: bool
 
 
 def statuses(store: SqliteBackend) -> Iterator[Status]:
@@ -78,7 +80,7 @@ def status(store: SqliteBackend, agent: str) -> Status:
         known, stored, mark = local.known(), local.last()[0], store.mark(agent)
     shipped = known[0].lsn if known else 0
     records, size, since = 0, 0, ""
-    for each in local.records(shipped, stored):
+    for each in local.records(shipped, stored) if not lease.imported else ():
         records, size, since = records + 1, size + len(each.line), since or each.at
     head = known[1] if known else None
     sent = mark.sent.wall_us if mark else 0
@@ -97,6 +99,7 @@ def status(store: SqliteBackend, agent: str) -> Status:
         here=head is not None and head.lease.dir == store.store_id,
         trouble=mark.trouble if mark else "",
         asides=len(asides(store, agent)),
+        imported=lease.imported,
     )
 
 
@@ -160,7 +163,7 @@ def push(store: ShippingBackend, agent: str) -> Pushed:
     """
     before = status(store, agent)
     outcome: Literal["nothing", "shipped", "carried", "aside"] = "nothing"
-    if before.pending_records:
+    if before.pending_records or before.imported:
         outcome = "shipped" if _under_its_holder(store, agent) else _under_a_lease_of_its_own(store, before)
     Packer(Local(store, agent), store.shipper.bucket, Limits()).file_asides()
     mark = store.mark(agent)

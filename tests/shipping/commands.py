@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from store.shipping.bucket import Location
+from store.access import once
+from store.backends.sqlite import SqliteBackend
+from store.records import TURN
+from store.shipping.attaching import attach
+from store.shipping.bucket import DEFAULT, Location
 from store.shipping.s3 import S3Bucket
 from tests.conftest import Ended, Run
+from tests.keeping import problems
 from tests.shipping.servers import CREDENTIALS
 
 
@@ -51,13 +57,34 @@ class Machines:
         there = ("--endpoint-url", self.location.endpoint_url, "--region", self.location.region)
         return self(name, "remote", "attach", self.location.url, *there, *options, code=code)
 
+    def prepare(self, *names: str, turns: int = 1) -> None:
+        """Machines that are attached, by the engine itself; the first has an agent with so many turns."""
+        for name in names:
+            with SqliteBackend(self.directory(name)) as store:
+                for number in range(turns if name == names[0] else 0):
+                    once(store, "bot", lambda it, number=number: it.record_turn("user", f"turn {number}"))  # type: ignore[misc]
+                attach(store, self.location, connected=(S3Bucket.open(self.location), DEFAULT))
+
+    def cut(self, name: str) -> None:
+        """From now on a machine does not reach the bucket: nobody listens where it looks for it."""
+        with SqliteBackend(self.directory(name)) as store:
+            remote = store.remote()
+            assert remote is not None
+            there = json.dumps({**json.loads(remote.location), "endpoint_url": "http://127.0.0.1:9"})
+            store.shipping(lambda ledger: ledger.put_remote(replace(remote, location=there)))
+
     def write(self, name: str, text: str, agent: str = "bot", **options: Any) -> Ended:
         """Record a turn."""
         return self(name, "turns", "add", "-a", agent, "--role", "user", text, **options)
 
     def texts(self, name: str, agent: str = "bot") -> list[str]:
         """The turns that a machine has, oldest first."""
-        return [each["content"] for each in self.json(name, "turns", "list", agent)]
+        with SqliteBackend(self.directory(name), read_only=True) as store:
+            return [json.loads(each.body)["content"] for each in reversed(store.tail(agent, TURN, limit=100))]
+
+    def sound(self, *names: str) -> bool:
+        """Whether verify finds nothing wrong with these machines' stores."""
+        return [found for name in names for found in problems(self.directory(name))] == []
 
 
 def variables(directory: Path) -> dict[str, str]:

@@ -28,6 +28,7 @@ from store.restore import restore
 from store.shipping.attaching import agents_of
 from store.shipping.bucket import Location, location_named
 from store.shipping.place import agents_in
+from store.shipping.syncing import status
 from store.transfer import export
 from tests.shipping.world import BOT, World, key, request
 
@@ -84,6 +85,27 @@ def test_attaching_goes_on_where_it_was_cut_short(world: World, requests: int) -
     assert world.texts("a") == ["one", "two"]
     assert [world.head(agent).epoch for agent in (BOT, "cat")] == [3, 2]
     assert world.sound("a")
+
+
+def test_an_attaching_that_never_reached_the_bucket_is_undone(world: World) -> None:
+    """Detached before any head was written, the store grants its leases by itself again; after that it is read only."""
+    for agent in (BOT, "cat"):
+        world.write("a", "one", agent)
+    for requests, state in ((4, "local"), (5, "detached")):
+        one = World(world.base / str(requests))
+        shutil.copytree(world.directory("a"), one.directory("a"))
+        one.bucket.before = killed_after(requests)
+        with pytest.raises(KeyboardInterrupt):
+            one.attach("a")
+        one.bucket.before = lambda what: None
+        one.detach("a", "keep", force=True)
+        with one.plain("a") as store:
+            remote = store.remote()
+            assert remote is not None
+            assert remote.state == state
+        if state == "local":
+            one.write("a", "two")
+            assert one.texts("a") == ["one", "two"]
 
 
 def killed_after(requests: int) -> Callable[[str], None]:
@@ -169,6 +191,8 @@ def test_a_copy_of_a_log_is_shipped_from_its_first_lease_on(world: World) -> Non
         restore(store, BytesIO(lines))
     assert [each.outcome for each in world.attach("b").reports] == ["imported"]
     assert key() not in world.bucket.objects
+    with world.plain("b") as store:
+        assert (status(store, BOT).imported, status(store, BOT).pending_records) == (True, 0)
     world.write("b", "two")
     assert [each.last for each in world.head().origins] == [2]
     assert world.sound("b")

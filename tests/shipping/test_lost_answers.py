@@ -160,7 +160,7 @@ def test_2_a_write_that_lands_after_it_was_given_up_is_taken_up_by_the_next(worl
     assert raised(NotShipped, lambda: agent.begin_action("charge", "idempotent", "1")).partial.seq == 1
     assert late.happened == 1 and late.land().status == 200
     agent.record_turn("user", "meanwhile")
-    store.shipper._patience = 10.0
+    store.shipper.patience = 10.0
     agent.begin_action("charge", "idempotent", "2")
     world.promise(store)
     assert [world.names().count(key) for key in ("act:1", "turn:1", "act:2")] == [1, 1, 1]
@@ -178,7 +178,7 @@ def test_2_a_late_acquisition_is_an_epoch_of_its_own_or_nothing(world: World, wh
     if when == "after it was given up":
         raised(RemoteUnreachable, lambda: resumed(store))
         assert late.land().status == 200
-        store.shipper._patience = 10.0
+        store.shipper.patience = 10.0
         other = world.successor("c")  # the lease is a ghost's: an operator breaks it
     elif when == "before it is sent again":
         world.proxy.inject(LandsBefore(late), "put", key="head.json")
