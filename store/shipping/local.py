@@ -96,6 +96,29 @@ class Local:
 
         self.store.shipping(work)
 
+    def follow(self, head: Head, etag: str) -> None:
+        """Keep what the bucket has, and who has the lease there: also of a log that nothing was written to yet."""
+        row, mark, now = self.store.lease(self.agent), self.store.mark(self.agent), self.store.clock.now()
+
+        def work(ledger: Ledger) -> None:
+            lease = cached(head, row, now)
+            if row is None:
+                branch = ledger.new_branch(
+                    self.agent,
+                    lease.lineage,
+                    parent=0,
+                    start=head.base,
+                    start_hash=head.base_hash,
+                    reason="from the bucket",
+                    at=now,
+                )
+                lease = replace(lease, branch=branch)
+            if row is None or mark is None or mark.rev != head.rev:
+                ledger.put_lease(lease)
+            self.learn_in(ledger, head, etag)
+
+        self.store.shipping(work)
+
     def learn_in(self, ledger: Ledger, head: Head, etag: str, *, sent: Instant | None = None) -> None:
         """The same inside a transaction."""
         before = self.store.mark(self.agent)
