@@ -52,6 +52,7 @@ _recall_has() {
         'recall remote detach') return 0 ;;
         'recall remote repair') return 0 ;;
         'recall sync') return 0 ;;
+        'recall sync collect') return 0 ;;
         'recall sync status') return 0 ;;
         'recall sync push') return 0 ;;
         'recall sync pull') return 0 ;;
@@ -61,6 +62,8 @@ _recall_has() {
         'recall import') return 0 ;;
         'recall doctor') return 0 ;;
         'recall query') return 0 ;;
+        'recall prune') return 0 ;;
+        'recall restore') return 0 ;;
         'recall aside') return 0 ;;
         'recall aside list') return 0 ;;
         'recall aside show') return 0 ;;
@@ -75,7 +78,7 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone remote sync verify export import doctor query aside demo completions help'
+            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone remote sync verify export import doctor query prune restore aside demo completions help'
             options='--version --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--dir --backend --ship' ;;
         'recall agents')
@@ -271,9 +274,13 @@ _recall_at() {
             options='--keep --dry-run --force --yes -y -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--keep -a --agent --dir --backend --ship' ;;
         'recall sync')
-            words='status push pull watch'
+            words='collect status push pull watch'
             options='--dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--dir --backend --ship' ;;
+        'recall sync collect')
+            words=''
+            options='--grace --dry-run --yes -y -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--grace -a --agent --dir --backend --ship' ;;
         'recall sync status')
             words=''
             options='--check --pending-older-than --fail-if-any -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
@@ -292,12 +299,12 @@ _recall_at() {
             valued='--interval -a --agent --dir --backend --ship' ;;
         'recall verify')
             words=''
-            options='--head --dir --backend --ship --json --jsonl --no-color -h --help'
+            options='--head --remote --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--head --dir --backend --ship' ;;
         'recall export')
             words=''
-            options='--output -o --force --dir --backend --ship --json --jsonl --no-color -h --help'
-            valued='--output -o --dir --backend --ship' ;;
+            options='--output -o --force --at --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--output -o --at --dir --backend --ship' ;;
         'recall import')
             words=''
             options='--dry-run --dir --backend --ship --json --jsonl --no-color -h --help'
@@ -310,6 +317,14 @@ _recall_at() {
             words=''
             options='--param -p --csv --tables --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--param -p --dir --backend --ship' ;;
+        'recall prune')
+            words=''
+            options='--before --keep-turns --reason --shrink --dry-run --yes -y -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--before --keep-turns --reason -a --agent --dir --backend --ship' ;;
+        'recall restore')
+            words=''
+            options='--at --dry-run --yes -y -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--at -a --agent --dir --backend --ship' ;;
         'recall aside')
             words='list show export'
             options='--dir --backend --ship --json --jsonl --no-color -h --help'
@@ -543,6 +558,10 @@ _recall_value() {
         'recall remote repair --ship') choices='barrier lazy off' ;;
         'recall sync --dir') files=1 ;;
         'recall sync --ship') choices='barrier lazy off' ;;
+        'recall sync collect -a') stored=agent ;;
+        'recall sync collect --agent') stored=agent ;;
+        'recall sync collect --dir') files=1 ;;
+        'recall sync collect --ship') choices='barrier lazy off' ;;
         'recall sync status -a') stored=agent ;;
         'recall sync status --agent') stored=agent ;;
         'recall sync status --dir') files=1 ;;
@@ -567,6 +586,14 @@ _recall_value() {
         'recall doctor --ship') choices='barrier lazy off' ;;
         'recall query --dir') files=1 ;;
         'recall query --ship') choices='barrier lazy off' ;;
+        'recall prune -a') stored=agent ;;
+        'recall prune --agent') stored=agent ;;
+        'recall prune --dir') files=1 ;;
+        'recall prune --ship') choices='barrier lazy off' ;;
+        'recall restore -a') stored=agent ;;
+        'recall restore --agent') stored=agent ;;
+        'recall restore --dir') files=1 ;;
+        'recall restore --ship') choices='barrier lazy off' ;;
         'recall aside --dir') files=1 ;;
         'recall aside --ship') choices='barrier lazy off' ;;
         'recall aside list -a') stored=agent ;;
@@ -620,6 +647,7 @@ _recall_argument() {
         'recall run:'*) program=0 ;;
         'recall lease show:0') stored=agent ;;
         'recall remote repair:0') stored=agent ;;
+        'recall sync collect:0') stored=agent ;;
         'recall sync status:0') stored=agent ;;
         'recall sync push:'*) stored=agent ;;
         'recall sync pull:'*) stored=agent ;;
@@ -627,11 +655,13 @@ _recall_argument() {
         'recall verify:'*) stored=agent ;;
         'recall export:'*) stored=agent ;;
         'recall import:0') files=1 ;;
+        'recall prune:0') stored=agent ;;
+        'recall restore:0') stored=agent ;;
         'recall aside list:0') stored=agent ;;
         'recall aside show:0') stored=agent ;;
         'recall aside export:0') stored=agent ;;
         'recall completions:0') choices='bash zsh fish' ;;
-        'recall help:'*) choices='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone remote sync verify export import doctor query aside demo completions help exit-codes' ;;
+        'recall help:'*) choices='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone remote sync verify export import doctor query prune restore aside demo completions help exit-codes' ;;
     esac
 }
 

@@ -183,7 +183,7 @@ def test_nobody_who_acts_is_overtaken_by_a_repair(world: World) -> None:
             repair(world, finding, "here")
         assert repair(world, finding, "here", force=True).kept == "here"
         with pytest.raises(Corrupt):  # its own log is now the other one
-            store.secure(fence, store.counters(BOT).lsn)
+            store.secure(fence, list(store.log(BOT))[-1])
 
 
 def test_a_refusal_in_the_middle_leaves_it_as_it_was(world: World) -> None:
