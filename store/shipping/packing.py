@@ -64,9 +64,9 @@ class Packer:
         if row is not None and row.imported:
             origins = (*origins, Origin(row.lineage, last))
         first = protocol.blank(remote, request, lineage, origins, store=store.store_id, epoch=row.epoch if row else 0)
-        return self.carry(self._pruned(first), last)
+        return self.carry(self.rooted(first), last)
 
-    def _pruned(self, head: Head) -> Head:
+    def rooted(self, head: Head) -> Head:
         """The head of an empty log that begins where this store's does."""
         store, agent = self._local.store, self._local.agent
         path = store.path(agent)
