@@ -37,7 +37,7 @@ from store.shipping.shipper import Shipper
 from store.shipping.upkeep import collect
 from store.verify import Problem, verify
 from tests.shipping.history import Broken, History
-from tests.shipping.simulated import Died, Digits, HostClock, MemoryBucket, Odds, Time, View
+from tests.shipping.simulated import Died, Digits, HostClock, LossyBucket, Odds, Time, View
 
 AGENT = "billing-migrator"
 TTL_MS = 60_000
@@ -125,7 +125,7 @@ class Worker:
     def secure(self) -> None:
         """Wait for the barriers that are still open; the records stay the same ones."""
         for record in list(self.waiting):
-            calls = self.world.bucket.calls
+            calls = len(self.world.bucket.calls)
             try:
                 self.keeper.write(lambda fence, _, record=record: self.store.secure(fence, record))  # type: ignore[misc]
             except LeaseLost:
@@ -134,7 +134,7 @@ class Worker:
             lease, now = self.store.lease(AGENT), self.machine.clock.now()
             if lease is None or elapsed_ms(lease.renewed, now) >= lease.ttl_ms:
                 raise Broken("a tool starts under a lease whose time is over")
-            self.world.history.secured(record, self.keeper.fence, asked=self.world.bucket.calls > calls)
+            self.world.history.secured(record, self.keeper.fence, asked=len(self.world.bucket.calls) > calls)
             self.waiting.remove(record)
 
     def collect(self) -> None:
@@ -156,7 +156,7 @@ class Worker:
 class World:
     """The machines, their processes, and the bucket."""
 
-    def __init__(self, seed: int, place: Path, say: Callable[[str], None], kind: type[MemoryBucket]) -> None:
+    def __init__(self, seed: int, place: Path, say: Callable[[str], None], kind: type[LossyBucket]) -> None:
         self.random, self.time, self.say, self.place = Random(seed), Time(), say, place
         self.digits = Digits(self.random)
         self.history = History(AGENT)
@@ -396,7 +396,7 @@ class _Plain:
 
     name = "the bucket"
 
-    def __init__(self, bucket: MemoryBucket) -> None:
+    def __init__(self, bucket: LossyBucket) -> None:
         self._bucket = bucket
 
     def __getattr__(self, name: str) -> Any:
@@ -414,7 +414,7 @@ def run(
     place: Path,
     say: Callable[[str], None] = lambda line: None,
     *,
-    kind: type[MemoryBucket] = MemoryBucket,
+    kind: type[LossyBucket] = LossyBucket,
 ) -> World:
     """One whole history, in a directory of its own.
 
