@@ -248,15 +248,15 @@ def _remote(bucket: Bucket, agent: str, bad: Callable[[BadRecord], None]) -> lis
 
 
 def _objects(bucket: Bucket, agent: str) -> Iterator[tuple[str, str, int, int, int, bytes]]:
-    """The objects that hold asides (``Packer.file_asides``): name, store, number, first and last lsn, and bytes."""
+    """The objects that hold asides (``Packer.file_asides``): name, store, number, first and last lsn, bytes."""
     start = f"{prefix(agent)}aside/"
     for each in bucket.list(start):
-        parts = each.key.removeprefix(start).removesuffix(".jsonl.gz").rsplit("-", 3)
-        if not each.key.endswith(".jsonl.gz") or len(parts) != 4 or not all(map(str.isdecimal, parts[1:])):
+        parts = each.key.removeprefix(start).removesuffix(".jsonl.gz").rsplit("-", 4)
+        if not each.key.endswith(".jsonl.gz") or len(parts) != 5 or not all(map(str.isdecimal, parts[1:4])):
             continue
         found = bucket.get(each.key)
         if found is not None:
-            number, first, last = map(int, parts[1:])
+            number, first, last = map(int, parts[1:4])
             yield each.key.removeprefix(prefix(agent)), parts[0], number, first, last, found.body
 
 
