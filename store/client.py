@@ -22,6 +22,8 @@ from store.writer import OUTPUT_THRESHOLD
 class Client:
     """One store, opened for writing. Thread-safe; close it, or use it as a context manager.
 
+    Where RECALL_REMOTE names a bucket, a store that was never used is attached to it first.
+
     Args:
         local_dir: the store's directory, made if missing; RECALL_DIR or the
             user's data directory unless given.

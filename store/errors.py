@@ -228,11 +228,11 @@ class RemoteForeign(Conflict):
 
 
 class AttachedElsewhere(Conflict):
-    """The store ships to another bucket."""
+    """The store ships to another bucket, or its agents live on there."""
 
     code = "attached_elsewhere"
-    template = "store {path} is {state} to {remote}"
-    hint_template = "detach it first: recall remote detach"
+    template = "store {path} is {state} {remote}"
+    hint_template = "detach it first: recall remote detach; with --take or --fork its agents are this store's own"
 
 
 class Stale(Conflict):

@@ -78,7 +78,8 @@ def attach_(
     takes no lease. Once attached, the bucket decides who may act for an agent, wherever.
 
     On a second machine attach an empty directory to the same URL: resume an agent there, and
-    its log comes. Credentials come from the AWS chain alone (environment, profile, role).
+    its log comes. A container needs no command for it: RECALL_REMOTE=URL attaches a fresh store
+    at its first write. Credentials come from the AWS chain alone (environment, profile, role).
     """
     here = Globals.of(ctx)
     location = Location.parse(

@@ -112,7 +112,7 @@ def attach(
 
     Raises:
         BucketUnfit: the probe found that it cannot decide a lease.
-        AttachedElsewhere: the store ships, or shipped half of itself, to another remote.
+        AttachedElsewhere: the store ships to another remote, or its agents live on there.
         LeaseHeld: somebody acts for an agent.
         RemoteForeign: the prefix is somebody else's.
         OtherLog: the bucket has another log of an agent; nothing was changed.
@@ -183,7 +183,7 @@ def _refuse_elsewhere(store: SqliteBackend, before: Remote | None, place: Place)
         raise AttachedElsewhere(path=store.directory, state=_STATES[before.state], remote=url)
 
 
-_STATES = {"attached": "attached", "attaching": "half attached"}
+_STATES = {"attached": "attached to", "attaching": "half attached to", "detached": "detached from"}
 
 
 def agents_of(store: SqliteBackend) -> list[str]:

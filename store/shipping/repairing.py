@@ -238,7 +238,7 @@ class Repairing(Bringing):
             store=self.store.store_id,
             epoch=max([row.epoch, *(each.epoch for each in seen)]),
         )
-        log = packer.carry(blank, last)
+        log = packer.carry(packer.rooted(blank), last)
         self._write(local, log, request, answer.etag if answer else "", max([0, *(each.rev for each in seen)]))
 
     def _keep_remote(self, local: Local, head: Head, answer: Object | None) -> int:

@@ -230,8 +230,17 @@ def test_attached_to_one_place_it_is_not_attached_to_another(world: World) -> No
     again = world.attach("a")
     assert again.already
     assert again.remote == first.remote
-    with pytest.raises(AttachedElsewhere, match="s3://memory/place"):
-        World(world.base).attach("a")  # another bucket, of the same name
+    other = World(world.base)  # another bucket, of the same name
+    with pytest.raises(AttachedElsewhere, match="attached to s3://memory/place"):
+        other.attach("a")
+    world.detach("a", "keep")
+    with pytest.raises(AttachedElsewhere, match="detached from"):  # one lineage would live in two places
+        other.attach("a")
+    world.detach("a", "take")
+    assert [each.outcome for each in other.attach("a").reports] == ["shipped"]
+    other.write("a", "two")
+    assert (other.head().state, world.head().state) == ("released", "deleted")
+    assert other.sound("a")
 
 
 # -- detaching -----------------------------------------------------------------------------------
