@@ -146,6 +146,42 @@ def test_13_a_takeover_killed_at_any_request_is_taken_over_again(
     world.check()
 
 
+@on_moto
+@pytest.mark.parametrize("zombie", [False, True], ids=["an empty machine", "one that was overtaken"])
+def test_26_killed_in_the_middle_of_a_restore_the_directory_goes_on(
+    world: World, workers: Workers, zombie: bool
+) -> None:
+    """Rows 17 and 26: with some of the segments taken in, and set aside what contradicts them, the rest comes later."""
+    directory = world.directory / AGENT
+    attach(directory, world.location)
+    if zombie:
+        overtaken = resumed(world.machine(AGENT, bucket=world.direct))
+        overtaken.begin_action("charge", "idempotent", "1")
+        world.promise(store_of(overtaken))
+        overtaken.record_turn("user", "never shipped")
+    other = world.successor("b")
+    for number in range(3):
+        for _ in range(10):
+            other.record_turn("user", str(number) * 7000)
+        other.begin_action("lookup", "idempotent", str(number))
+    world.promise(store_of(other))
+    other.release()
+    assert len(world.head().segs) == 3
+    world.forget()
+    gate = world.proxy.inject(faults.Hang(), "get", key=".jsonl.gz", skip=1)
+    worker = workers.start("takeover", directory, AGENT)
+    gate.wait()
+    worker.kill()
+    world.proxy.heal()
+    store = world.machine(AGENT, bucket=world.direct)
+    assert 10 < store.counters(AGENT).lsn < world.head().last, "it was in the middle"
+    again = resumed(store)
+    assert len(again.recent_turns(99)) == 30
+    assert left(store) == ([["turn:1"]] if zombie else [])
+    again.release()
+    world.check()
+
+
 # -- SIGSTOP -----------------------------------------------------------------------------------------
 
 
