@@ -31,15 +31,15 @@ lint: setup ## check what git tracks, formatting, style, types and generated fil
 	$(BIN)/mypy
 	$(BIN)/python -m tools.generate --check
 
-generate: setup ## write completions/, docs/commands.md and docs/python.md anew
+generate: setup ## write completions/, docs/commands.md, docs/python.md and docs/mcp.md anew
 	$(BIN)/python -m tools.generate
 
 bench: setup ## measure
-	for script in turn resume startup run contention; do echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || exit 1; done
+	for script in turn resume startup run contention mcp; do echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || exit 1; done
 
 # A checkout hides packaging faults; this installs what users would get and runs it from elsewhere.
 wheel: setup ## build what users install, and try it elsewhere
 	bash tools/smoke_wheel.sh $(BIN)/python
 
 clean: ## remove what the other targets made
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .interop build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -43,8 +43,7 @@ def median_ms(work: Callable[[], object], times: int) -> float:
 
 def processes_ms(commands: dict[str, Sequence[str]], times: int, environ: dict[str, str]) -> dict[str, float]:
     """Median milliseconds of whole processes, taken in turn so that a drift of the machine hits all alike."""
-    for package in ("store", "recall_cli"):  # as an installation has them, whatever the environment forbids
-        compileall.compile_dir(ROOT / package, quiet=1)
+    compiled()
     taken: dict[str, list[float]] = {name: [] for name in commands}
     for round_ in range(times + 1):
         for name, command in commands.items():
@@ -55,6 +54,12 @@ def processes_ms(commands: dict[str, Sequence[str]], times: int, environ: dict[s
             if round_:  # the first one warms the caches
                 taken[name].append((time.perf_counter() - start) * 1e3)
     return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def compiled() -> None:
+    """Have our modules compiled, as an installation has them, whatever the environment forbids."""
+    for package in ("store", "recall_cli"):
+        compileall.compile_dir(ROOT / package, quiet=1)
 
 
 def fdatasync_us(path: Path, size: int, times: int) -> float:

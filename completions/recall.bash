@@ -69,6 +69,7 @@ _recall_has() {
         'recall aside show') return 0 ;;
         'recall aside export') return 0 ;;
         'recall demo') return 0 ;;
+        'recall mcp') return 0 ;;
         'recall completions') return 0 ;;
         'recall help') return 0 ;;
         *) return 1 ;;
@@ -78,7 +79,7 @@ _recall_has() {
 _recall_at() {
     case "$1" in
         'recall')
-            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone remote sync verify export import doctor query prune restore aside demo completions help'
+            words='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone remote sync verify export import doctor query prune restore aside demo mcp completions help'
             options='--version --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--dir --backend --ship' ;;
         'recall agents')
@@ -179,24 +180,24 @@ _recall_at() {
             valued='--dir --backend --ship' ;;
         'recall actions list')
             words=''
-            options='--all-agents --pending --stuck --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            options='--all-agents --pending --stuck --status --class --tool --step --older-than --newer-than --text --limit --fail-if-any --set-aside --remote -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--status --class --tool --step --older-than --newer-than --text --limit -a --agent --dir --backend --ship' ;;
         'recall actions show')
             words=''
-            options='--agent -a --dir --backend --ship --json --jsonl --no-color -h --help'
+            options='--agent -a --remote --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--agent -a --dir --backend --ship' ;;
         'recall actions begin')
             words=''
-            options='--agent -a --tool --class --args --step --run --retry-failed --dir --backend --ship --json --jsonl --no-color -h --help'
-            valued='--agent -a --tool --class --args --step --run --dir --backend --ship' ;;
+            options='--agent -a --tool --class --args --step --run --retry-failed --timeout --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --tool --class --args --step --run --timeout --dir --backend --ship' ;;
         'recall actions end')
             words=''
             options='--agent -a --result --error --resolution --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--agent -a --result --error --resolution --dir --backend --ship' ;;
         'recall actions resolve')
             words=''
-            options='--agent -a --reason --by --result --error --with --timeout --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --dir --backend --ship --json --jsonl --no-color -h --help'
-            valued='--agent -a --reason --by --result --error --with --timeout --class --tool --older-than --status --text --dir --backend --ship' ;;
+            options='--agent -a --reason --by --result --error --with --timeout --force --all-pending --class --tool --older-than --status --text --dry-run --yes -y --wait --take --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--agent -a --reason --by --result --error --with --timeout --class --tool --older-than --status --text --wait --dir --backend --ship' ;;
         'recall actions amend')
             words=''
             options='--agent -a --note --dir --backend --ship --json --jsonl --no-color -h --help'
@@ -331,7 +332,7 @@ _recall_at() {
             valued='--dir --backend --ship' ;;
         'recall aside list')
             words=''
-            options='-a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
+            options='--remote -a --agent --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='-a --agent --dir --backend --ship' ;;
         'recall aside show')
             words=''
@@ -345,6 +346,10 @@ _recall_at() {
             words=''
             options='--by-hand --keep --dir --backend --ship --json --jsonl --no-color -h --help'
             valued='--dir --backend --ship' ;;
+        'recall mcp')
+            words=''
+            options='--write --agent-tools --no-agent-tools --print-config --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--print-config --dir --backend --ship' ;;
         'recall completions')
             words=''
             options='--dir --backend --ship --json --jsonl --no-color -h --help'
@@ -612,6 +617,9 @@ _recall_value() {
         'recall aside export --ship') choices='barrier lazy off' ;;
         'recall demo --dir') files=1 ;;
         'recall demo --ship') choices='barrier lazy off' ;;
+        'recall mcp --print-config') choices='claude-code codex cursor vscode' ;;
+        'recall mcp --dir') files=1 ;;
+        'recall mcp --ship') choices='barrier lazy off' ;;
         'recall completions --dir') files=1 ;;
         'recall completions --ship') choices='barrier lazy off' ;;
         'recall help --dir') files=1 ;;
@@ -661,7 +669,7 @@ _recall_argument() {
         'recall aside show:0') stored=agent ;;
         'recall aside export:0') stored=agent ;;
         'recall completions:0') choices='bash zsh fish' ;;
-        'recall help:'*) choices='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone remote sync verify export import doctor query prune restore aside demo completions help exit-codes' ;;
+        'recall help:'*) choices='agents briefing state turns pointers outputs actions log records resume acquire release exec run lease milestone remote sync verify export import doctor query prune restore aside demo mcp completions help exit-codes' ;;
     esac
 }
 

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from store.values import Turn as Turn
     from store.values import WorkingState as WorkingState
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ERRORS = (

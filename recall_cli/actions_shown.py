@@ -7,27 +7,39 @@ from dataclasses import replace
 from shutil import get_terminal_size
 from typing import Any
 
+from recall_cli.evidence import collected, line, of_action
 from recall_cli.look import age_of, labelled, log_row
 from recall_cli.render import Column
 from store.clock import Instant
 from store.records import ACTION, Record
 from store.running import still_running
 from store.values import Action, plain
-from store.views import View
+from store.views import MayRun, View
 
 STYLES = {"done": "green", "failed": "red", "unknown": "yellow", "started": "cyan", "abandoned": "dim"}
 _WIDE = 140  # columns of a terminal that has room for a key of 32 digits
 _AROUND = 3  # records of the log shown before and after
 
 
-def as_row(agent: str, action: Action, directory: str) -> dict[str, Any]:
+def as_row(view: View, action: Action) -> dict[str, Any]:
     """An action for programs. Its owner's incarnation, half of a fencing token, stays out."""
-    running = still_running(directory, action)
-    return {"agent": agent, **plain(action, without=("incarnation",)), "still_running": running or None}
+    running = still_running(view.backend.directory, action)
+    waits = view.may_run(action)
+    return {
+        "agent": view.agent,
+        **plain(action, without=("incarnation",)),
+        "still_running": running or None,
+        "may_run_until": waits.until if waits else None,
+        "may_run_on": waits.holder if waits else None,
+    }
 
 
 def status_of(row: dict[str, Any]) -> str:
-    return f"{row['status']} (still running as {row['still_running']})" if row["still_running"] else row["status"]
+    if row["still_running"]:
+        return f"{row['status']} (still running as {row['still_running']})"
+    if row["may_run_until"]:
+        return f"{row['status']} ({MayRun(row['may_run_until'], row['may_run_on'])})"
+    return str(row["status"])
 
 
 def columns(terminal: bool) -> list[Column]:
@@ -48,14 +60,17 @@ def columns(terminal: bool) -> list[Column]:
     return shown
 
 
+ASIDE_COLUMNS = [Column("verdict", keep=True), Column("set_aside", keep=True), Column("store")]
+
+
 def for_people(row: dict[str, Any], now: Instant) -> dict[str, Any]:
     """What a row of ``as_row`` shows differently to a person."""
     args = f"(in output {row['args_ref']})" if row["args_ref"] else row["args"]
     return {"status": status_of(row), "age": age_of(row["started_at"], now), "args": args}
 
 
-def details(view: View, seq: int) -> dict[str, Any]:
-    """All that the store knows of an action. Raises NotFound."""
+def details(view: View, seq: int, *, remote: bool = False) -> dict[str, Any]:
+    """All that the store, and with ``remote`` the bucket, knows of an action. Raises NotFound."""
     action = view.action(seq)
     whole = replace(
         action,
@@ -64,9 +79,10 @@ def details(view: View, seq: int) -> dict[str, Any]:
     )
     records = view.backend.history(view.agent, ACTION, seq=seq)
     return {
-        **as_row(view.agent, whole, view.backend.directory),
+        **as_row(view, whole),
         "versions": [_version(record, view) for record in records],
         "around": [log_row(record) for record in _around(view, records)],
+        "evidence": of_action(collected(view.backend, view.agent, remote=remote), action),
     }
 
 
@@ -113,6 +129,9 @@ def shown(found: dict[str, Any], now: Instant) -> Iterator[str]:
         said = ", ".join(str(version[name]) for name in ("status", "resolution", "error") if version.get(name))
         by = f" by {version['by']}" if version.get("by") else ""
         yield f"  lsn {version['lsn']}  {version['at']}  epoch {version['epoch']}  {' '.join(said.split())}{by}"
+    if found["evidence"]:
+        yield "set aside:"
+        yield from (f"  {line(each)}" for each in found["evidence"])
     yield "log:"
     for row in found["around"]:
         mark = ">" if row["lsn"] in own else " "

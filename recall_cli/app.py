@@ -35,9 +35,10 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from recall_cli import check_engine
 
 if TYPE_CHECKING:
+    from recall_cli.options import Globals
     from recall_cli.render import Out
 
-LOOK, ACT, SHIP, KEEP = "Look", "Act", "Ship", "Keep"
+LOOK, ACT, SHIP, KEEP, SPEAK = "Look", "Act", "Ship", "Keep", "Speak"
 
 
 class Entry(NamedTuple):
@@ -78,6 +79,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "aside": Entry("aside", "What was set aside: records that an agent's log no longer goes through", KEEP),
     "demo": Entry("demo", "Show it: an agent is killed while it sends an email, and one email is sent", KEEP),
+    "mcp": Entry("mcp", "Serve agents' records to an MCP host, over stdin and stdout", SPEAK),
     "completions": Entry("completions", "Print the completion script of a shell", KEEP),
     "help": Entry("help", "Explain a command, or the exit codes", KEEP),
 }
@@ -114,12 +116,17 @@ def main() -> int:
             from recall_cli.candidates import offer
 
             return offer(sys.argv[2:])
-        from recall_cli.options import Globals
-
-        here = Globals()
+        here = None
         try:
+            if "mcp" in sys.argv[1:4]:
+                from recall_cli.mcp.entry import is_plain, run_plain
+
+                if is_plain(sys.argv[1:]):  # as hosts start it; it has no use for the parser
+                    return run_plain(sys.argv[1:])
+            from recall_cli.options import Globals
             from recall_cli.root import run
 
+            here = Globals()
             code = run(here, sys.argv[1:])
             here.out.flush()
             return code
@@ -142,12 +149,10 @@ def _prepare_streams() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-def _out(here: object) -> Out:
-    from recall_cli.options import Globals
+def _out(here: Globals | None) -> Out:
     from recall_cli.render import Out
 
-    assert isinstance(here, Globals)
-    if "out" in vars(here) or here.json or here.jsonl:
+    if here is not None and ("out" in vars(here) or here.json or here.jsonl):
         return here.out
     # The parser may have failed before it came to a flag; for the error it then counts that it is there.
     words = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]

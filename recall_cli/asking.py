@@ -14,7 +14,9 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from store.actions import ActionEnd, to_mapping
 from store.canonical import BLOB_LIMIT
@@ -25,15 +27,24 @@ _POLL = 0.05
 _IN_ENVIRONMENT = 64 * 1024  # bytes; Linux refuses a single string of 128 KiB
 
 
-def ask(command: str, agent: str, action: Action, *, args: str, timeout: float = DEFAULT_TIMEOUT) -> ActionEnd | None:
+def ask(
+    command: str,
+    agent: str,
+    action: Action,
+    *,
+    args: str,
+    timeout: float = DEFAULT_TIMEOUT,
+    evidence: Sequence[Mapping[str, Any]] = (),
+) -> ActionEnd | None:
     """What a resolver says of an action; None if it cannot tell.
 
     Args:
         command: a line for /bin/sh.
         args: the action's arguments, whole.
         timeout: seconds to give it.
+        evidence: what records that were set aside say of it; it proves nothing by itself.
     """
-    document = {**to_mapping(action), "agent_id": agent, "args": args}
+    document = {**to_mapping(action), "agent_id": agent, "args": args, "evidence": list(evidence)}
     environ = {
         **os.environ,
         "RECALL_AGENT": agent,

@@ -31,6 +31,14 @@ AnyAgent = Annotated[
 ]
 
 
+def say_pruned(out: Out, view: View) -> None:
+    """Say that a listing begins where the log does, if something was pruned before it."""
+    said = view.pruned()
+    if said:
+        by = f" by {neutral_line(str(said['by']))}" if said.get("by") else ""
+        out.message(f"what was written up to lsn {said['lsn']} was pruned{by}, {in_seconds(said['at'])}")
+
+
 def check_limit(limit: int | None) -> int | None:
     """A ``--limit``, or InvalidInput."""
     return None if limit is None else check_count("--limit", limit, least=1, most=MOST_ROWS)
@@ -126,6 +134,27 @@ def every_lease(backend: Backend) -> Iterator[Lease]:
     while page := backend.leases(after=after, limit=200):
         yield from page
         after = page[-1].agent
+
+
+def agent_row(backend: Backend, lease: Lease, now: Instant) -> dict[str, Any]:
+    """An agent in a list: who acts for it, and how far it is."""
+    view = View(backend, lease.agent)
+    with backend.reading():
+        counters = backend.counters(lease.agent)
+        _, pending = backend.in_force_newest(lease.agent, ACTION, limit=0)
+        newest = next(backend.log(lease.agent, after=counters.lsn - 1, limit=1), None)
+        state = view.working_state()
+        archived = bool(view.archived())
+    return {
+        "agent": lease.agent,
+        "state": "archived" if archived else lease_state(lease, now),
+        "holder": lease.holder,
+        "epoch": lease.epoch,
+        "turns": counters.turns,
+        "pending": pending,
+        "last_at": newest.at if newest else "",
+        "goal": state.goal,
+    }
 
 
 # -- records in one line -----------------------------------------------------------------------
@@ -238,7 +267,9 @@ def break_of(backend: Backend, agent: str, epoch: int) -> str:
 
 def _lifecycle(body: Mapping[str, str]) -> str:
     by = f" by {body['by']}" if "by" in body else ""
-    return f"{body.get('event', '')}{by}: {body.get('reason', '')}"
+    reason = f": {body['reason']}" if body.get("reason") else ""
+    upto = f" up to lsn {body['lsn']}" if "lsn" in body else ""
+    return f"{body.get('event', '')}{upto}{by}{reason}"
 
 
 def _any(body: Mapping[str, str]) -> str:

@@ -48,6 +48,9 @@ AgentOption = Annotated[
     str,
     typer.Option("--agent", "-a", metavar="AGENT", envvar="RECALL_AGENT", show_envvar=True, help="The agent's id."),
 ]
+Remote = Annotated[
+    bool, typer.Option("--remote", help="Also what other machines have left in the bucket; asks it, changes nothing.")
+]
 
 
 class UnknownCommand(InvalidInput):

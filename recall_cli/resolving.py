@@ -14,13 +14,26 @@ from recall_cli.options import Globals
 from recall_cli.pending import MOST_SEQ, Filter, pending
 from recall_cli.session import reading, require, writing
 from store import checks
-from store.access import beside
+from store.access import beside, once
 from store.actions import ActionEnd, already_closed
 from store.agent import Agent
-from store.errors import ActionNotUnknown, BadRecord, Conflict, InvalidInput, NotFound, RecallError, StillRunning
+from store.backends.sqlite import SqliteBackend
+from store.backends.sqlite.files import exists
+from store.errors import (
+    ActionNotUnknown,
+    BadRecord,
+    Conflict,
+    InvalidInput,
+    MayStillRun,
+    NotFound,
+    Queued,
+    RecallError,
+    StillRunning,
+)
 from store.records import CLOSED_STATUSES
 from store.running import may_be_acting, still_running
 from store.text import check_text, quoted
+from store.value import value
 from store.values import Action, plain
 from store.views import View
 
@@ -41,6 +54,7 @@ def resolve(
     force: bool,
     dry_run: bool,
     yes: bool,
+    away: Away,
 ) -> None:
     """Settle the actions ``seqs`` of an agent, or else all pending ones that are ``wanted``.
 
@@ -61,7 +75,7 @@ def resolve(
         if len(seqs) != 1 and not agreed(here, rows, question, yes):
             here.out.message("nothing was changed")
             return
-        stopped = _settle(here, rows, end, by=by, force=force)
+        stopped = settle(here, rows, end, by=by, force=force, away=away)
     refused = sum(each["problem"] is not None for each in rows)
     if len(seqs) == 1 and rows[0]["problem"] is not None:
         raise rows[0]["problem"]
@@ -71,8 +85,14 @@ def resolve(
     else:
         if stopped is not None:
             raise stopped
-        settled = f"{len(rows) - refused} settled as {end.status} by {by}"
-        here.out.message(settled + (f", {refused} refused" if refused else ""), "recall actions list --pending")
+        queued = sum(isinstance(each["problem"], Queued) for each in rows)
+        counts = ((refused - queued, "refused"), (queued, "queued"))
+        more = "".join(f", {count} {what}" for count, what in counts if count)
+        here.out.message(
+            f"{len(rows) - refused} settled as {end.status} by {by}{more}", "recall actions list --pending"
+        )
+        if queued:
+            raise typer.Exit(Exit.UNAVAILABLE)
     if refused:
         raise typer.Exit(Exit.CONFLICT)
 
@@ -120,6 +140,9 @@ def perhaps_running(view: View, action: Action) -> RecallError | None:
     alive = still_running(view.backend.directory, action)
     if alive:
         return StillRunning(seq=action.seq, tool=quoted(action.tool), process=alive)
+    waits = view.may_run(action)
+    if waits is not None:
+        return MayStillRun(seq=action.seq, tool=quoted(action.tool), until=waits.until, holder=waits.holder)
     lease = view.backend.lease(view.agent)
     if lease is None or action.status != "started" or action.incarnation != lease.incarnation:
         return None
@@ -158,7 +181,37 @@ def agreed(here: Globals, rows: list[Row], question: str, yes: bool) -> bool:
     return here.out.confirm(question, yes=yes, first="--dry-run")
 
 
-def _settle(here: Globals, rows: list[Row], end: ActionEnd, *, by: str, force: bool) -> RecallError | None:
+@value
+class Away:
+    """What to do about an agent that another machine acts for, in a store that ships.
+
+    Attributes:
+        take: take its lease, if it is free, instead of queueing for its holder.
+        wait: seconds to wait until what was queued is carried out.
+    """
+
+    take: bool = False
+    wait: float = 0.0
+
+
+def fetch(here: Globals, agent: str) -> None:
+    """In a store that ships, bring an agent (or all) up to what the bucket has; else nothing."""
+    if ships(here):
+        from recall_cli import queueing
+
+        queueing.fetch(here, agent)
+
+
+def ships(here: Globals) -> bool:
+    """Whether there is a store that is attached to a bucket."""
+    if not exists(str(here.directory)):
+        return False
+    with reading(here) as backend:
+        remote = backend.remote()
+        return remote is not None and remote.state == "attached"
+
+
+def settle(here: Globals, rows: list[Row], end: ActionEnd, *, by: str, force: bool, away: Away) -> RecallError | None:
     """Settle the rows that have no problem, changing them in place; what stopped it, if anything did."""
     todo = [each for each in rows if each["problem"] is None]
     if not todo:
@@ -170,22 +223,51 @@ def _settle(here: Globals, rows: list[Row], end: ActionEnd, *, by: str, force: b
 
             def work(it: Agent, of_agent: list[Row] = of_agent) -> None:
                 for each in of_agent:
-                    if each["outcome"] in (end.status, REFUSED):
-                        continue  # done before the lease changed hands
+                    if each["outcome"] == REFUSED or (
+                        each["outcome"] == end.status and it.view.action(each["seq"]) == each["action"]
+                    ):
+                        continue  # done before the lease changed hands, and still there
                     try:
                         each["action"] = it.resolve_action(each["seq"], end, by=by, force=force)
                         each["outcome"] = end.status
-                    except (Conflict, NotFound, BadRecord, StillRunning) as problem:
+                    except (Conflict, NotFound, BadRecord, StillRunning, MayStillRun) as problem:
                         each["outcome"], each["problem"] = REFUSED, problem
 
             try:
-                beside(backend, agent, work, holder=holder)
+                if backend.ship:
+                    _settle_shipping(backend, agent, of_agent, work, end, by=by, force=force, away=away, holder=holder)
+                else:
+                    beside(backend, agent, work, holder=holder)
             except RecallError as problem:
                 for each in todo:
-                    if each["outcome"] not in (end.status, REFUSED):
+                    if each["problem"] is None and each["outcome"] != end.status:
                         each["outcome"], each["problem"] = REFUSED, problem
                 return problem
     return None
+
+
+def _settle_shipping(
+    backend: SqliteBackend,
+    agent: str,
+    rows: list[Row],
+    work: Callable[[Agent], None],
+    end: ActionEnd,
+    *,
+    by: str,
+    force: bool,
+    away: Away,
+    holder: str,
+) -> None:
+    """Settle beside the holder if it is one of this store; else queue it for the holder, or take the lease."""
+    from recall_cli import queueing
+
+    if not queueing.is_elsewhere(backend, agent):
+        beside(backend, agent, work, holder=holder)
+    elif away.take:
+        once(backend, agent, work, holder=holder, archived=True)
+    else:
+        queueing.queue(backend, agent, rows, end, by=by, force=force)
+        queueing.wait(backend, agent, rows, away.wait)
 
 
 def split(words: list[str]) -> tuple[list[int], str]:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import typer
 
 from recall_cli.asking import DEFAULT_TIMEOUT, ask
+from recall_cli.evidence import outcomes
 from recall_cli.exits import Exit
 from recall_cli.options import Globals
 from recall_cli.pending import Filter
-from recall_cli.resolving import REFUSED, Row, agreed, line, perhaps_running, plan, public
-from recall_cli.session import operate, reading
+from recall_cli.resolving import REFUSED, Away, Row, agreed, line, perhaps_running, plan, public, settle
+from recall_cli.session import reading
 from recall_cli.values import duration
 from store.actions import already_closed
-from store.agent import Agent
-from store.errors import BadRecord, Conflict, NeedsSettling, NotFound, RecallError, StillRunning
+from store.errors import BadRecord, Conflict, MayStillRun, NeedsSettling, NotFound, Queued, RecallError, StillRunning
 from store.text import quoted
 from store.values import Action
 from store.views import View
@@ -46,6 +45,7 @@ def resolve(
     force: bool,
     dry_run: bool,
     yes: bool,
+    away: Away,
 ) -> None:
     """Ask ``command`` about the actions ``seqs`` of an agent, or else about all pending ones that are ``wanted``.
 
@@ -80,7 +80,7 @@ def resolve(
                 if stopped is not None and each["problem"] is None:
                     each["outcome"], each["problem"] = REFUSED, stopped
                 if each["problem"] is None:
-                    stopped = _settle(here, each, command, seconds, reason, by, force)
+                    stopped = _settle(here, each, command, seconds, reason, by, force, away)
                 yield public(each)
             if stopped is not None:
                 raise stopped
@@ -90,6 +90,8 @@ def resolve(
         left = f", {len(rows) - settled:,} not" if settled < len(rows) else ""
         here.out.message(f"{settled:,} settled by {by}{left}", "recall actions list --pending")
     problems = [each for each in rows if each["problem"] is not None]
+    if any(isinstance(each["problem"], Queued) for each in problems):
+        raise typer.Exit(Exit.UNAVAILABLE)
     if problems:
         # What still waits for somebody matters more than what somebody else has settled already.
         waits = any(each["action"] is not None and each["action"].open for each in problems)
@@ -97,13 +99,16 @@ def resolve(
 
 
 def _obstacle(view: View, action: Action, force: bool) -> RecallError | None:
-    """Why it is not asked about. Nothing overrides a command that is seen to be alive: it may yet happen."""
+    """Why it is not asked about. Nothing overrides a command that is seen to be alive: it may yet happen.
+
+    One that may be running on a machine that cannot be asked is what a resolver is for.
+    """
     problem = perhaps_running(view, action)
-    return None if force and not isinstance(problem, StillRunning) else problem
+    return None if isinstance(problem, MayStillRun) or (force and not isinstance(problem, StillRunning)) else problem
 
 
 def _settle(
-    here: Globals, each: Row, command: str, timeout: float, reason: str, by: str, force: bool
+    here: Globals, each: Row, command: str, timeout: float, reason: str, by: str, force: bool, away: Away
 ) -> RecallError | None:
     """Ask about one row and settle it, changing it in place; what stops the others too, if anything does."""
     agent, seq = str(each["agent_id"]), int(each["seq"])
@@ -118,13 +123,16 @@ def _settle(
                 raise problem
             forced = perhaps_running(view, action) is not None
             args = view.output(action.args_ref).content if action.args_ref else action.args
-        end = ask(command, agent, action, args=args, timeout=timeout)
+            told = outcomes(backend, agent, action, here.out.warn)
+        end = ask(command, agent, action, args=args, timeout=timeout, evidence=told)
         if end is None:
             raise CannotTell(seq=seq, tool=quoted(action.tool), agent=agent)
         end = replace(end, resolution=reason or end.resolution)
-        settle = partial(Agent.resolve_action, seq=seq, end=end, by=by, force=forced)
-        each["action"] = operate(here, agent, settle)
-        each["outcome"] = end.status
+        stopped = settle(here, [each], end, by=by, force=forced, away=away)
+        if stopped is not None:
+            return stopped
+        if isinstance(each["problem"], Conflict):
+            raise each["problem"]
     except (CannotTell, Conflict, NotFound, BadRecord, StillRunning) as refused:
         each["outcome"], each["problem"] = REFUSED, refused
         if isinstance(refused, CannotTell):
@@ -132,7 +140,7 @@ def _settle(
         elif isinstance(refused, Conflict):
             with reading(here) as backend:
                 each["action"] = View(backend, agent).action(seq)
-    except RecallError as stopped:
-        each["outcome"], each["problem"] = REFUSED, stopped
-        return stopped
+    except RecallError as problem:
+        each["outcome"], each["problem"] = REFUSED, problem
+        return problem
     return None

@@ -11,7 +11,7 @@ from typer._click.core import Parameter
 from typer._click.formatting import HelpFormatter
 from typer.core import TyperOption
 
-from recall_cli.app import ACT, COMMANDS, KEEP, LOOK, SHIP
+from recall_cli.app import ACT, COMMANDS, KEEP, LOOK, SHIP, SPEAK
 from recall_cli.options import Globals, Group, Noun, Verbs
 
 _HELP = """Durable memory for AI agents: what an agent did, kept in a directory, so that the next process can go on.
@@ -37,7 +37,7 @@ class Root(Group):
 
     def format_commands(self, ctx: ClickContext, formatter: HelpFormatter) -> None:
         widest = max(map(len, COMMANDS))
-        for panel in (LOOK, ACT, SHIP, KEEP):
+        for panel in (LOOK, ACT, SHIP, KEEP, SPEAK):
             rows = [(name.ljust(widest), entry.help) for name, entry in COMMANDS.items() if entry.panel == panel]
             if rows:
                 with formatter.section(panel):
@@ -58,25 +58,21 @@ def _version(ctx: ClickContext, param: Parameter, value: Any) -> None:
     if value and not ctx.resilient_parsing:
         from recall_cli import __version__
 
-        Globals.of(ctx).out.write(f"recall {__version__}\n")
+        bare = "-version" in param.opts
+        Globals.of(ctx).out.write(f"{__version__}\n" if bare else f"recall {__version__}\n")
         ctx.exit()
 
 
 def root() -> Root:
     """A fresh root command."""
-    version = TyperOption(
-        param_decls=["--version"],
-        is_flag=True,
-        default=False,
-        expose_value=False,
-        is_eager=True,
-        callback=_version,
-        help="Show the version.",
-    )
+    settings: dict[str, Any] = {"is_flag": True, "default": False, "expose_value": False, "is_eager": True}
+    version = TyperOption(param_decls=["--version"], callback=_version, help="Show the version.", **settings)
+    # How the peer's client asks which version a command has.
+    bare = TyperOption(param_decls=["-version", "bare_version"], callback=_version, hidden=True, **settings)
     return Root(
         name="recall",
         help=_HELP,
-        params=[version],
+        params=[version, bare],
         no_args_is_help=True,
         rich_markup_mode=None,
         context_settings={"max_content_width": 100},

@@ -17,6 +17,7 @@ from store.views import View
 
 if TYPE_CHECKING:
     from store.agent import Agent
+    from store.backend import Acquired
 
 T = TypeVar("T")
 
@@ -102,6 +103,24 @@ def telling_if_new(here: Globals, backend: SqliteBackend, agent: str) -> Iterato
     lease = backend.lease(agent)
     if new and lease is not None and lease.epoch == 1:  # a later one came out of the bucket
         here.out.message(f"agent {agent} is new")
+
+
+def tell_of_before(here: Globals, agent: Agent, acquired: Acquired) -> None:
+    """Say once, on stderr, what a resumption found beside the log: in a store that ships."""
+    before, lazy = acquired.previous, acquired.ship not in ("", "barrier")
+    if acquired.elsewhere and before is not None and lazy and (acquired.ship == "off" or acquired.reason != "released"):
+        here.out.message(
+            f"{before.holder} had the lease in mode {acquired.ship}: calls may have run there that are not in the log"
+        )
+    applied, waiting = len(agent.taken_in.applied), agent.taken_in.waiting
+    if applied:
+        here.out.message(f"{applied} queued resolution{'s were' if applied > 1 else ' was'} carried out")
+    if waiting:
+        here.out.message(f"{waiting} queued resolution{'s wait' if waiting > 1 else ' waits'}: the call may be running")
+    rejected = len(agent.taken_in.rejected)  # each was warned of
+    if rejected:
+        which = f"{rejected} queued resolution{'s were' if rejected > 1 else ' was'} set aside"
+        here.out.message(which, f"recall aside list {agent.id} --remote")
 
 
 @contextmanager

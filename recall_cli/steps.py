@@ -8,14 +8,17 @@ a person.
 from __future__ import annotations
 
 import binascii
+import math
 import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from recall_cli.spawn import Child, Ended
+from recall_cli.beginning import begun as begun_or_abandoned
+from recall_cli.spawn import KILL_GRACE, Child, Ended
 from recall_cli.streams import Kept
 from store import actions as rules
 from store.actions import ActionEnd
@@ -24,11 +27,13 @@ from store.errors import (
     Conflict,
     LeaseExpired,
     LeaseLost,
+    MayStillRun,
     NeedsSettling,
     NotLastAttempt,
     RecallError,
     StillRunning,
 )
+from store.lease import MOST_TTL_MS
 from store.running import witness
 from store.text import quoted
 from store.value import value
@@ -165,7 +170,9 @@ def perform(agent: Agent, directory: str, token: str, call: Call, child: Child, 
     """
     if call.step:
         _clear_the_way(agent, call)
-    begun = agent.begin_action(
+    most = 0 if call.timeout is None else math.ceil((call.timeout + KILL_GRACE) * 1000)
+    begin = partial(
+        agent.begin_action,
         call.tool,
         call.class_,
         call.args,
@@ -173,7 +180,9 @@ def perform(agent: Agent, directory: str, token: str, call: Call, child: Child, 
         run=call.run or None,
         retry_failed=call.retry_failed,
         command=witness(child.pid, lock),
+        max_ms=min(most, MOST_TTL_MS),
     )
+    begun = begun_or_abandoned(agent, call.argv[0], begin)
     if begun.status == "done":
         child.cancel()
         return Outcome(0, begun, replayed=True)
@@ -191,6 +200,7 @@ def perform(agent: Agent, directory: str, token: str, call: Call, child: Child, 
         "RECALL_LEASE": token,
         "RECALL_IDEMPOTENCY_KEY": begun.key,
         "RECALL_ACTION_SEQ": str(begun.seq),
+        "RECALL_FENCE": agent.fence_of(begun),
     }
     problem = child.go(told)
     if problem is None:
@@ -210,10 +220,11 @@ def _clear_the_way(agent: Agent, call: Call) -> None:
     """Settle the last attempt of the step, so that a new one may begin.
 
     Raises:
-        StillRunning: its command is alive, and was for ``call.wait`` seconds.
+        StillRunning, MayStillRun: its command is alive, or may be elsewhere, and was for ``call.wait`` seconds.
         NeedsSettling: nobody can tell whether it happened.
     """
     deadline = time.monotonic() + call.wait
+    asked = False
     while True:
         last, digest = agent.view.last_of_step(call.step, call.run)
         if last is None or last.status in ("done", "abandoned") or rules.never_ran(last):
@@ -222,7 +233,11 @@ def _clear_the_way(agent: Agent, call: Call) -> None:
         if last.open:
             try:
                 last = agent.settle_step(last)
-            except StillRunning:
+            except (StillRunning, MayStillRun) as problem:
+                if isinstance(problem, MayStillRun) and call.resolver and not asked:
+                    asked = True  # where the call may still be under way elsewhere, only an answer counts
+                    if _found(agent, call, last):
+                        return
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(min(_POLL, max(0.0, deadline - time.monotonic())))
@@ -239,21 +254,32 @@ def _clear_the_way(agent: Agent, call: Call) -> None:
 
 def _resolve(agent: Agent, call: Call, last: Action) -> None:
     """Ask the step's resolver about its last attempt, and record what it says."""
-    from recall_cli.asking import ask
-
-    args = agent.view.output(last.args_ref).content if last.args_ref else last.args
-    found = ask(call.resolver, agent.id, last, args=args, timeout=call.resolver_timeout) if call.resolver else None
-    if found is None:
+    if not _found(agent, call, last):
         try:
             rules.next_of_step(agent.id, last, mine=False, retry_failed=False)
         except NeedsSettling as problem:
             problem.hint = f"the resolver could not tell; {problem.hint}" if call.resolver else problem.hint
             raise
-        return
+
+
+def _found(agent: Agent, call: Call, last: Action) -> bool:
+    """Whether the step's resolver, if it has one, could tell; then that is recorded."""
+    from recall_cli.asking import ask
+    from recall_cli.evidence import outcomes
+
+    args = agent.view.output(last.args_ref).content if last.args_ref else last.args
+    if not call.resolver:
+        return False
+    # A bucket that cannot be asked is said soon: no command starts without it.
+    told = outcomes(agent.view.backend, agent.id, last, lambda problem: None)
+    found = ask(call.resolver, agent.id, last, args=args, timeout=call.resolver_timeout, evidence=told)
+    if found is None:
+        return False
     if last.open:
-        agent.resolve_action(last.seq, found, by="resolver")
+        agent.resolve_action(last.seq, found, by="resolver", force=agent.view.may_run(last) is not None)
     else:
         agent.revise_step(last.seq, found, by="resolver")
+    return True
 
 
 def close(agent: Agent, call: Call, action: Action, ended: Ended, out: Kept, err: Kept) -> Action:

@@ -6,20 +6,19 @@ many; whatever was settled meanwhile is said to be so.
 
 from __future__ import annotations
 
-from functools import partial
-
+from recall_cli.evidence import line as evidence_line
+from recall_cli.evidence import outcomes
 from recall_cli.look import age_of, lease_state, summary
 from recall_cli.options import Globals
 from recall_cli.pending import Filter, args_of, pending
 from recall_cli.render import Out
-from recall_cli.resolving import perhaps_running
-from recall_cli.session import operate, reading, require
+from recall_cli.resolving import Away, Row, perhaps_running, settle
+from recall_cli.session import reading, require
 from store import checks
 from store.actions import ActionEnd
-from store.agent import Agent
 from store.canonical import BLOB_LIMIT
 from store.clock import Instant
-from store.errors import BadRecord, Conflict, InvalidInput, NotFound, StillRunning
+from store.errors import BadRecord, InvalidInput, Queued
 from store.records import ACTION, LEASE, STEP, TOOL, Record
 from store.running import may_be_acting
 from store.text import check_text, lines_of
@@ -99,14 +98,18 @@ def _settle(here: Globals, view: View, action: Action, by: str) -> str:
         what, limit = ("error", checks.ERROR_LIMIT) if choice == "failed" else ("result", BLOB_LIMIT)
         told = "" if choice == "abandoned" else _ask_text(out, f"{what} (empty: none)?", limit)
         end = ActionEnd(choice, told if what == "result" else "", told if what == "error" else "", reason)
-        try:
-            force = obstacle is not None
-            after = operate(
-                here, view.agent, partial(Agent.resolve_action, seq=action.seq, end=end, by=by, force=force)
-            )
-        except (Conflict, NotFound, BadRecord, StillRunning) as problem:
+        row: Row = {"agent_id": view.agent, "seq": action.seq, "action": action, "outcome": "", "problem": None}
+        stopped = settle(here, [row], end, by=by, force=obstacle is not None, away=Away())
+        if stopped is not None:
+            raise stopped
+        problem = row["problem"]
+        if isinstance(problem, Queued):
+            out.message(problem.message, problem.hint)
+            return "skip"
+        if problem is not None:
             out.error(problem.code, problem.message, problem.hint)
             return "skip"
+        after = row["action"]
         out.message(f"action {after.seq} of {view.agent} is {after.status}, settled by {after.by}")
         return "settled"
 
@@ -141,6 +144,8 @@ def _show(out: Out, view: View, action: Action, place: str) -> None:
     out.message(f"  by: {_starter(view, action, now)}")
     if action.resolution:
         out.message(f"  so far: {action.resolution}")
+    for each in outcomes(view.backend, view.agent, action, out.warn):
+        out.message(f"  set aside: {evidence_line(each)}")
     out.message("  the log around it:")
     for record in _around(view, action):
         mark = ">" if record.kind == ACTION and record.seq == action.seq else " "

@@ -74,12 +74,16 @@ def beside(backend: Backend, agent: str, work: Callable[[Agent], T], *, holder: 
     """
     for left in range(_TRIES, 0, -1):
         lease = backend.lease(agent)
+        here = not backend.ship or backend.granted_here(agent)  # else the row is a copy of what the bucket said
         try:
-            if lease is None or not may_be_acting(lease, backend.clock.now()):
+            if lease is None or not here or not may_be_acting(lease, backend.clock.now()):
                 return once(backend, agent, work, holder=holder, archived=True)
-            return work(Agent(backend, agent, Keeper.adopt(backend, lease.fence, renew=False)))
+            done = work(Agent(backend, agent, Keeper.adopt(backend, lease.fence, renew=False)))
+            if backend.ship:
+                backend.send(lease.fence)
+            return done
         except (LeaseHeld, LeaseExpired, LeaseLost, LeaseNotHeld):
-            if left == 1:  # the lease changed hands between our look and our write, each time
+            if left == 1 or not here:  # the lease changed hands between our look and our write, each time
                 raise
     raise AssertionError("unreachable")
 

@@ -8,9 +8,18 @@ from typing import Any, TypeVar
 
 from store import actions as rules
 from store import checks
-from store.actions import ActionEnd, ReconcileReport
+from store.actions import ActionEnd, ReconcileReport, TakenIn
 from store.beginning import Beginning
-from store.errors import ActionClosed, ActionNotUnknown, Fenced, LeaseHeld, ResolverFailed, Unavailable
+from store.errors import (
+    ActionClosed,
+    ActionNotUnknown,
+    Fenced,
+    LeaseHeld,
+    MayStillRun,
+    ResolverFailed,
+    Unavailable,
+)
+from store.lease import Fence
 from store.records import ACTION, NEXT, TURN, Draft, Expect
 from store.running import forget, still_running
 from store.text import check_count, check_seconds, check_text, quoted
@@ -24,7 +33,14 @@ _SETTLE_BATCH = 200
 
 
 class ActionOperations(Beginning):
-    """What can be done with actions; ``Agent`` has the rest."""
+    """What can be done with actions; ``Agent`` has the rest.
+
+    Attributes:
+        taken_in: what the last look into the bucket's inbox did, at an acquisition or a renewal.
+    """
+
+    taken_in = TakenIn()
+    _awaiting = False  # whether a call that may still run elsewhere was left as it is
 
     def end_action(
         self,
@@ -48,21 +64,22 @@ class ActionOperations(Beginning):
         """
         return self._end(seq, ActionEnd(status, result, error or "", resolution or ""), command=command)
 
-    def resolve_action(self, seq: int, end: ActionEnd, *, by: str, force: bool = False) -> Action:
+    def resolve_action(self, seq: int, end: ActionEnd, *, by: str, force: bool = False, inbox: str = "") -> Action:
         """Settle an open action by hand; the model reads it as a ``tool`` turn.
 
         Args:
             end: the outcome; its ``resolution`` is the reason.
             by: who decided.
-            force: also one that may be running right now under the live lease.
+            force: also one that may be running right now: under the live lease, or on a machine that lost it.
+            inbox: the id of the queued resolution that this carries out.
 
         Raises:
-            ActionNotUnknown: it may be running, and ``force`` was not given.
+            ActionNotUnknown, MayStillRun: it may be running, and ``force`` was not given.
             ActionClosed: it has an outcome already.
         """
         check_text("reason", checks.check_end(end).resolution, limit=checks.REASON_LIMIT, empty=False)
         by = check_text("by", by, limit=checks.NAME_LIMIT * 2, empty=False)
-        return self._end(seq, end, by=by, turn=f"settled by {by}", running=force)
+        return self._end(seq, end, by=by, turn=f"settled by {by}", running=force, inbox=inbox)
 
     def _end(
         self,
@@ -73,6 +90,7 @@ class ActionOperations(Beginning):
         turn: str = "",
         running: bool = True,
         command: Mapping[str, Any] | None = None,
+        inbox: str = "",
     ) -> Action:
         """Close an action, and with ``turn`` tell the model how, in one step.
 
@@ -90,7 +108,7 @@ class ActionOperations(Beginning):
             kept, ref, (drafts, free) = self._place_text(end.result, f"act-{seq}-result", action.tool)
             shut = rules.closed(action, replace(end, result=kept), at=self._now(), by=by)
             shut = replace(shut, result_ref=ref)
-            shut = replace(shut, command={**action.command, **process})
+            shut = replace(shut, command={**action.command, **process}, inbox=inbox)
             if turn and not shut.open:
                 drafts.append(Draft(TURN, rules.as_turn(shut, turn).body(), seq=NEXT))
             return [*drafts, Draft(ACTION, shut.body(), seq=seq)], [*free, Expect(ACTION, record.lsn, seq=seq)]
@@ -99,11 +117,17 @@ class ActionOperations(Beginning):
 
     def _check_not_running(self, action: Action) -> None:
         self._check_command_gone(action)
+        self._check_not_elsewhere(action)
         lease = self._backend.lease(self.id)
         if lease is None or not lease.live(self._backend.clock.now()):
             return
         if action.status == "started" and action.incarnation == lease.incarnation:
             raise ActionNotUnknown(seq=action.seq, epoch=lease.epoch)
+
+    def _check_not_elsewhere(self, action: Action) -> None:
+        waits = self.view.may_run(action)
+        if waits is not None:
+            raise MayStillRun(seq=action.seq, tool=quoted(action.tool), until=waits.until, holder=waits.holder)
 
     def amend_action(self, seq: int, note: str) -> Action:
         """Add a note to an action, closed or not; its outcome stays."""
@@ -123,9 +147,11 @@ class ActionOperations(Beginning):
     def settle(self) -> list[Action]:
         """Settle what other incarnations left, as far as its class allows; after every acquisition.
 
-        An action whose command is still running stays as it is.
+        An action whose command is still running stays as it is, and one that
+        may still be running on a machine that lost the lease, until its time is over.
         """
         settled: list[Action] = []
+        self._awaiting = False
         for batch in _batches(self.view.to_settle(), _SETTLE_BATCH):
             settled += self._settle([each.seq for each in batch if not self._may_run(each)])
         return settled
@@ -135,9 +161,15 @@ class ActionOperations(Beginning):
 
         Raises:
             StillRunning: it is not gone.
+            MayStillRun: that cannot be known yet.
         """
         self._check_command_gone(action)
-        if not self._is_mine(action):
+        if self._backend.ship and not self._is_mine(action):
+            self._look_around()  # somebody may have said what became of it
+            action = self.view.action(action.seq)
+        if action.open:
+            self._check_not_elsewhere(action)
+        if action.open and not self._is_mine(action):
             self._settle([action.seq])
         return self.view.action(action.seq)  # its runner may have closed it just before it let go of the lock
 
@@ -162,9 +194,42 @@ class ActionOperations(Beginning):
         return settled
 
     def _may_run(self, action: Action) -> bool:
-        """Whether an open action is running: our own, or one whose command outlived its runner."""
+        """Whether an open action is running, as far as can be told: ours, one whose command outlived its runner,
+        or one of a machine that cannot be asked."""
         own = action.status == "started" and action.incarnation == self._keeper.incarnation
-        return own or bool(still_running(self._backend.directory, action))
+        if own or still_running(self._backend.directory, action):
+            return True
+        waits = self.view.may_run(action) is not None
+        self._awaiting = self._awaiting or waits
+        return waits
+
+    def _take_in(self) -> TakenIn:
+        """Carry out what operators on other machines have left in the bucket for this agent's holder.
+
+        Raises:
+            Unavailable: the bucket cannot be asked; what waits there stays.
+        """
+        if self._backend.inbox is None:
+            return TakenIn()
+        self.taken_in = self._backend.inbox.apply(self, lambda: self._keeper.write(self._send))
+        for each in self.taken_in.rejected:
+            _warn(each)
+        return self.taken_in
+
+    def _send(self, fence: Fence, renew: bool) -> None:
+        self._backend.send(fence)
+
+    def _look_around(self) -> None:
+        """What a holder does now and then: settles what it had to wait for, and reads the inbox.
+
+        What the bucket does not give today is read another time, and said in the log of the process.
+        """
+        try:
+            if self._awaiting:
+                self.settle()
+            self._take_in()
+        except Unavailable as problem:
+            _warn(problem.message)
 
     def reconcile(self, resolver: Resolver | None = None, *, timeout: float | None = None) -> ReconcileReport:
         """Ask what became of the interrupted actions, oldest first, and settle them accordingly.
@@ -185,11 +250,12 @@ class ActionOperations(Beginning):
         left: list[Action] = []
         failed: list[tuple[Action, Exception]] = []
         for action in self.pending_actions():
-            if self._may_run(action):
+            waits = self.view.may_run(action) is not None
+            if not waits and self._may_run(action):
                 continue
             try:
                 end = _ask(resolver, action, seconds) if resolver else None
-                if end is None and (action.class_ == "idempotent" or action.status == "unknown"):
+                if end is None and (waits or action.class_ == "idempotent" or action.status == "unknown"):
                     after = action
                 else:
                     after = self._end(action.seq, end or ActionEnd("unknown"), turn="settled after a crash")
@@ -207,6 +273,12 @@ class ActionOperations(Beginning):
             reason = type(problem).__name__ + (f": {quoted(problem, 200)}" if str(problem) else "")
             raise ResolverFailed(count=len(failed), seq=action.seq, reason=reason, partial=report) from problem
         return report
+
+
+def _warn(text: str) -> None:
+    import logging
+
+    logging.getLogger("recall").warning("%s", text)
 
 
 def _batches(items: Iterable[T], size: int) -> Iterable[list[T]]:

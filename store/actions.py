@@ -47,6 +47,21 @@ class ReconcileReport:
     open: tuple[Action, ...] = ()
 
 
+@value
+class TakenIn:
+    """What became of the resolutions that other machines had queued for an agent.
+
+    Attributes:
+        applied: the actions that they settled.
+        rejected: why others could not be applied, a line each; they were set aside as evidence.
+        waiting: how many wait until their action can no longer be running.
+    """
+
+    applied: tuple[Action, ...] = ()
+    rejected: tuple[str, ...] = ()
+    waiting: int = 0
+
+
 def after_takeover(action: Action) -> Action | None:
     """The action as a new incarnation has to see it, or None where it stays.
 

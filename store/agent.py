@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,8 @@ class Agent(ActionOperations):
         output_threshold: int = OUTPUT_THRESHOLD,
     ) -> None:
         super().__init__(backend, agent, keeper, output_threshold=output_threshold)
+        if backend.ship:
+            keeper.look_around = weakref.WeakMethod(self._look_around)
         self._budget = check_budget(token_budget)
         self._context: Context | None = None
         self.on_release: Callable[[Agent], None] = lambda agent: None
@@ -121,6 +124,8 @@ class Agent(ActionOperations):
             self._keeper.release()
             raise
         self.settle()
+        if self._backend.ship:
+            self._look_around()
         self._context = None
         return acquired
 

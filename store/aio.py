@@ -92,6 +92,7 @@ class AsyncAgent:
     revise_step = _awaited(Agent.revise_step)
     resolve_action = _awaited(Agent.resolve_action)
     amend_action = _awaited(Agent.amend_action)
+    fence_of = _awaited(Agent.fence_of)
     pending_actions = _awaited(Agent.pending_actions)
     reconcile = _awaited(Agent.reconcile)
     archive = _awaited(Agent.archive)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from store.clock import Clock, Random
 from store.errors import BadRecord
@@ -20,14 +20,24 @@ from store.lease import Fence, Lease, LeaseRequest, Reason
 from store.records import Draft, Expect, Record
 from store.value import value
 
+if TYPE_CHECKING:
+    from store.actions import TakenIn
+
 
 @value
 class Acquired:
-    """A granted lease, why it was granted, and the row before it."""
+    """A granted lease, why it was granted, and the row before it.
+
+    Attributes:
+        elsewhere: the lease before it was granted to another store, or on another host.
+        ship: in a store that ships, the weakest mode that the holder before wrote in (``store.shipping.protocol``).
+    """
 
     lease: Lease
     reason: Reason
     previous: Lease | None
+    elsewhere: bool = False
+    ship: str = ""
 
 
 @value
@@ -68,6 +78,18 @@ class Counters:
     actions: int
 
 
+class Inbox(Protocol):
+    """Where operators on other machines leave what they decided (``store.shipping.inbox``)."""
+
+    def apply(self, agent: Any, ship: Callable[[], None]) -> TakenIn:
+        """Carry out, as ``agent`` with its lease, what waits for it.
+
+        Args:
+            ship: brings the agent's log into the bucket.
+        """
+        ...
+
+
 class Backend(Protocol):
     """A store of many agents' logs."""
 
@@ -77,6 +99,11 @@ class Backend(Protocol):
     random: Random
     ship: str  # "" where the store itself is all there is; else when a bucket has to have an intent
     on_bad_record: Callable[[BadRecord], None]
+
+    @property
+    def inbox(self) -> Inbox | None:
+        """What other machines decided; None in a store that does not ship."""
+        ...
 
     # -- leases ---------------------------------------------------------------
 
@@ -137,6 +164,14 @@ class Backend(Protocol):
             LeaseExpired: it is secured, but its lease's time was over before the answer came.
             NotShipped, RemoteRefused: it is stored here, and not known to be in the bucket.
         """
+        ...
+
+    def send(self, fence: Fence) -> None:
+        """Ship what is stored, if the store ships at all. Raises as ``secure``."""
+        ...
+
+    def granted_here(self, agent: str) -> bool:
+        """Whether the lease row is one that this store was granted, and no copy of what a bucket says of another."""
         ...
 
     # -- reading ----------------------------------------------------------------

@@ -11,7 +11,7 @@ from store import checks
 from store.actions import ActionEnd
 from store.backend import Backend
 from store.canonical import BLOB_LIMIT
-from store.errors import InvalidInput, NotLastAttempt, Stale, StillRunning, Unavailable
+from store.errors import InvalidInput, NotFound, NotLastAttempt, Stale, StillRunning, Unavailable
 from store.keeper import Keeper
 from store.lease import MOST_TTL_MS
 from store.records import ACTION, NEXT, STEP, TOOL, TURN, Draft, Expect, Record
@@ -103,7 +103,7 @@ class Beginning(Writer):
                 step_name = f"{run}/{step}"
                 last, lsn = self._same_call(step_name, step, tool, class_, text)
                 expected.append(Expect(STEP, lsn, name=step_name))
-                if last is not None and self._unsecured.pop(last.seq, None) == last.epoch:
+                if last is not None and last.status == "started" and self._unsecured.get(last.seq) == last.epoch:
                     kept.append(last)  # begun by us, but the bucket did not answer: it was never run
                     return [], []
                 if last is not None:
@@ -140,7 +140,25 @@ class Beginning(Writer):
                 problem.partial = action
                 self._unsecured[action.seq] = action.epoch  # whoever begins it next may take it up
                 raise
+        self._unsecured.pop(action.seq, None)
         return action
+
+    def fence_of(self, action: Action) -> str:
+        """The fencing token of a call that this agent began: ``lineage:epoch:lsn`` of its intent.
+
+        A tool that keeps the highest one it has seen, by epoch and lsn, can
+        refuse a call of a holder that was taken over while it was about to call.
+
+        Raises:
+            NotFound: no such action was begun under this lease.
+            LeaseNotHeld, LeaseLost.
+        """
+        fence = self._keeper.fence
+        for record in self._backend.history(self.id, ACTION, seq=action.seq):
+            found = self._read_action(record)
+            if found.status == "started" and (found.key, found.epoch) == (action.key, action.epoch):
+                return f"{fence.lineage}:{action.epoch}:{record.lsn}"
+        raise NotFound(what="intent", name=f"of action {action.seq} under epoch {action.epoch}")
 
     def last_of_step(self, step: str, run: str = "") -> Action | None:
         """The last attempt of a step, or None before the first."""
@@ -187,6 +205,8 @@ class Beginning(Writer):
             epoch=now.epoch,
             incarnation=now.incarnation,
             command=now.command,
+            ship=now.ship,
+            max_ms=now.max_ms,
         )
         return [Draft(ACTION, mine.body(), seq=last.seq)], [Expect(ACTION, record.lsn, seq=last.seq)]
 
@@ -201,6 +221,7 @@ class Beginning(Writer):
         Raises:
             InvalidInput: it is still open.
             NotLastAttempt: it was attempted again already.
+            NotShipped, RemoteRefused: as ``begin_action``.
         """
         return self._new_attempt(seq)
 
@@ -255,6 +276,8 @@ class Beginning(Writer):
                 epoch=self._keeper.epoch,
                 incarnation=self._keeper.incarnation,
                 started_at=self._now(),
+                ship=self._backend.ship,
+                inbox="",
             )
             drafts, expected = self._succeeding(old, action.seq, named=end is not None)
             expected += [Expect(ACTION, record.lsn, seq=seq), Expect(ACTION, 0, seq=action.seq)]
@@ -267,7 +290,8 @@ class Beginning(Writer):
                 drafts.append(Draft(TURN, rules.as_turn(action, f"settled by {by}").body(), seq=NEXT))
             return [*drafts, Draft(ACTION, action.body(), seq=action.seq)], expected
 
-        return self._read_action(self._append(attempt)[-1])
+        record = self._append(attempt)[-1]
+        return self._secured(self._read_action(record), record) if end is None else self._read_action(record)
 
     def _succeeding(self, old: Action, seq: int, *, named: bool) -> Drafts:
         """What makes ``seq`` the one attempt that follows ``old``, and what that rests on."""

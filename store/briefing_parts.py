@@ -26,9 +26,11 @@ class BriefingParts:
         outputs: newest first.
         turns: the newest ones of the agent, oldest first.
         pending_total, pointers_total, outputs_total, turns_total: how many there are in all.
+        turns_pruned: how many there were before the oldest that is still there.
         now: aware; ages are told against it.
         viewer: the incarnation that reads; actions that it has started are running, not interrupted.
         still_running: ``pid N`` by the seq of an action whose command outlived its runner.
+        may_run: by the seq of a call that may still run on a machine that cannot be asked, until when and where.
         fresh: the log has nothing but lease records.
         at: the lsn of an earlier moment that the parts are of, or None for the present.
     """
@@ -47,7 +49,9 @@ class BriefingParts:
     fresh: bool
     viewer: str = ""
     still_running: Mapping[int, str] = field(default_factory=dict)
+    may_run: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     at: int | None = None
+    turns_pruned: int = 0
 
 
 def check_budget(value: object) -> int:

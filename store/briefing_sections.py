@@ -87,6 +87,10 @@ def _advice(parts: BriefingParts, action: Action) -> tuple[str, str, str]:
     if running:
         state = f"still running as pid {word(running.removeprefix('pid '), 32)}"
         return state, "Its command is still running. Wait for it; do not run it again.", "do not run it again"
+    if action.seq in parts.may_run:
+        until, holder = parts.may_run[action.seq]
+        state = f"may still be running until {word(until, 32)} on {word(holder, 64)}"
+        return state, "Do not run it again. After that time it is settled as unknown.", "do not run it again"
     if action.status == "started" and parts.viewer and action.incarnation == parts.viewer:
         advice = "You started it and it is running. Let it finish; do not start it again."
         return "running", advice, "yours, let it finish"
@@ -268,21 +272,22 @@ def turns_section(parts: BriefingParts, room: int, most: int | None = None) -> t
             break
         told.append("\n" + text)
         used += byte_size(told[-1])
-    remark = _earlier(parts.agent, total - len(told), False)
+    remark = _earlier(parts, total - len(told), False)
     while told and used + byte_size(remark) > room:
         used -= byte_size(told.pop())
-        remark = _earlier(parts.agent, total - len(told), False)
+        remark = _earlier(parts, total - len(told), False)
     if not told and parts.turns:
-        remark = _earlier(parts.agent, total - 1, True)
+        remark = _earlier(parts, total - 1, True)
         text, lost = _short_turn(parts.turns[-1], room - byte_size(remark) - 1)
-        told, remark = ["\n" + text], _earlier(parts.agent, total - 1, lost > 0)
+        told, remark = ["\n" + text], _earlier(parts, total - 1, lost > 0)
     return heading + remark + "".join(reversed(told)), total - len(told)
 
 
-def _earlier(agent: str, count: int, shortened: bool) -> str:
-    """The remark on the turns that are left out or cut, or ""."""
+def _earlier(parts: BriefingParts, count: int, shortened: bool) -> str:
+    """The remark on the turns that are left out, cut or pruned, or ""."""
     whats = [f"{number(count)} earlier left out"] * (count > 0) + ["the newest cut"] * shortened
-    return f"\n({', '.join(whats)}: `recall turns list {agent}`)" if whats else ""
+    whats += [f"the first {number(parts.turns_pruned)} were pruned"] * (parts.turns_pruned > 0)
+    return f"\n({', '.join(whats)}: `recall turns list {parts.agent}`)" if whats else ""
 
 
 def _turn(agent: str, turn: Turn, room: int) -> str | None:

@@ -160,6 +160,14 @@ class ActionNotUnknown(Conflict):
     hint_template = "if you know that it is not, add --force"
 
 
+class NotApplied(Conflict):
+    """A queued resolution that could not be carried out; it was set aside as evidence."""
+
+    code = "not_applied"
+    template = "the queued resolution {ulid} of {agent} was set aside: {reason}"
+    hint_template = "see it with: recall aside list {agent} --remote"
+
+
 class NotLastAttempt(Conflict):
     """Only the last attempt can be followed by another: two that are open at once could both be run."""
 
@@ -303,6 +311,16 @@ class NetworkFilesystem(Unavailable):
     hint_template = "use a local disk, or accept the risk with RECALL_ALLOW_NETWORK_FS=1"
 
 
+class Queued(Unavailable):
+    """A resolution waits in the bucket for whoever acts for the agent; nothing is settled yet."""
+
+    code = "queued"
+    template = "action {seq} of {agent}: {status} is queued in {remote} as {ulid}; no record cites it yet"
+    hint_template = (
+        "its holder applies it, or the next one; see with --wait DURATION, or take the lease yourself with --take"
+    )
+
+
 class NotShipped(Unavailable):
     """Stored here, but the deadline came before the bucket was known to have it."""
 
@@ -398,6 +416,17 @@ class StillRunning(NeedsSettling):
     code = "still_running"
     template = "action {seq} ({tool}) is still running as {process}"
     hint_template = "wait for it (--wait), or end that process; nothing is settled or run again meanwhile"
+
+
+class MayStillRun(NeedsSettling):
+    """An external call was begun on a machine that lost the lease without a word, and its time is not over."""
+
+    code = "may_still_run"
+    template = "action {seq} ({tool}) may still be running until {until} on {holder}"
+    hint_template = (
+        "after that it is settled as unknown; a resolver may be asked before, and who knows what became of it "
+        "may say so with --force"
+    )
 
 
 class AlreadyBegun(StillRunning):

@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 
 from store.backend import Acquired, Backend
 from store.errors import Fenced, LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld, RecallError, StoreClosed
-from store.lease import Fence, LeaseRequest
+from store.lease import Fence, Lease, LeaseRequest
 from store.process import Process, this_process
 
 T = TypeVar("T")
@@ -61,6 +61,7 @@ class Keeper:
         self._stop = threading.Event()
         self._adopted = False
         self._renews = False
+        self.look_around: Callable[[], Callable[[], None] | None] = lambda: None  # gives what to do at each renewal
 
     def _become(self) -> None:
         """A new actor: after a release or a loss somebody else may have acted."""
@@ -153,9 +154,23 @@ class Keeper:
         arguments = (weakref.ref(self), self._stop, ttl_ms / 3000)
         threading.Thread(target=_renew, args=arguments, daemon=True, name="recall-lease").start()
 
-    def renew(self) -> None:
+    def renew(self) -> Lease:
         """Start the ttl anew, or acquire again."""
-        self.write(lambda fence, _: self._backend.renew(fence))
+        return self.write(lambda fence, _: self._backend.renew(fence))
+
+    def renewed(self, lease: Lease) -> None:
+        """Do what is done at each renewal; what it raises must not end the renewing."""
+        todo = self.look_around()
+        if todo is None or not lease.ttl_ms:  # given back for as long as nothing is written: nobody looks either
+            return
+        try:
+            todo()
+        except (Fenced, LeaseHeld, StoreClosed):
+            pass  # the next renewal, or write, finds the same and says so
+        except Exception:
+            import logging
+
+            logging.getLogger("recall").exception("agent %s: what is due at a renewal failed", self._agent)
 
     def _again(self, lapsed: Fence) -> Fence:
         with self._lock:
@@ -228,7 +243,7 @@ def _renew(reference: weakref.ref[Keeper], stop: threading.Event, every: float) 
         if keeper is None or not keeper.held:
             return
         try:
-            keeper.renew()
+            keeper.renewed(keeper.renew())
             pause = every
         except (Fenced, LeaseHeld, StoreClosed):
             return  # the keeper remembers, and its next write says so

@@ -236,6 +236,7 @@ class Action:
         ship: what its beginning waited for, in a store that ships: ``barrier`` (the bucket had the intent
             before the tool ran), ``lazy`` or ``off``; "" in a store that does not.
         max_ms: the most milliseconds that the tool runs, or 0 where nobody said.
+        inbox: the id of the queued resolution that settled it from another machine, or "".
         command: of a shell step: its process (``store.running``), and after its end its exit status and stderr.
     """
 
@@ -263,6 +264,7 @@ class Action:
     command: Mapping[str, Any] = field(default_factory=dict)
     ship: str = ""
     max_ms: int = 0
+    inbox: str = ""
 
     @property
     def open(self) -> bool:
@@ -313,7 +315,7 @@ def _plain(value: Any) -> Any:
 
 
 _CALL_TEXTS = ("tool", "key", "status", "args", "args_ref", "step", "run", "incarnation", "started_at", "ship")
-_OUTCOME_TEXTS = ("result", "result_ref", "error", "resolution", "by", "ended_at")
+_OUTCOME_TEXTS = ("result", "result_ref", "error", "resolution", "by", "ended_at", "inbox")
 _ACTION_TEXTS = _CALL_TEXTS + _OUTCOME_TEXTS
 
 

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from store.backend import Backend
-from store.clock import to_datetime
+from store.clock import parse_rfc3339, rfc3339_seconds, to_datetime
 from store.errors import BadRecord, InvalidInput, NotFound
 from store.records import (
     ACTION,
     ARCHIVED,
+    LEASE,
     LIFECYCLE,
     OUTPUT,
     POINTER,
+    PRUNED,
     STEP,
     TOOL,
     TURN,
@@ -27,6 +29,7 @@ from store.records import (
 )
 from store.running import still_running
 from store.text import check_whole, quoted, shown_number
+from store.value import value
 from store.values import Action, Output, OutputRef, Pointer, Turn, WorkingState, tokens_of
 
 if TYPE_CHECKING:
@@ -41,6 +44,17 @@ SHOWN_OUTPUTS = 50  # the newest outputs that it may choose from
 _PAGE = 50
 _LAST_SEQ = 2**62
 _LAST_NAME = "\U0010ffff"
+
+
+@value
+class MayRun:
+    """A call that may still be running on a machine that cannot be asked: until when (RFC 3339), and whose it is."""
+
+    until: str
+    holder: str
+
+    def __str__(self) -> str:
+        return f"may still be running until {self.until} on {self.holder}"
 
 
 class View:
@@ -143,6 +157,33 @@ class View:
         record = self._number(ACTION, seq, "action")
         return self.read(record, Action.read), record
 
+    def may_run(self, action: Action) -> MayRun | None:
+        """Whether an external call may still run although its holder's lease was taken over.
+
+        The fence protects the log, not the world: a holder on another machine
+        that lost its lease without a word may have been about to call. Its
+        successor gives it the call's ``max_ms``, counted from its own takeover.
+        """
+        if action.status != "started" or action.class_ != "external" or not action.max_ms:
+            return None
+        epoch = action.epoch
+        while True:
+            found = self.backend.keys(self.agent, after=(LEASE, epoch, _LAST_NAME), limit=1)
+            if not found or found[0].kind != LEASE:
+                return None
+            body, epoch = next(self.each(found, lambda each, fetch: each.fields(fetch)), {}), found[0].seq
+            if body.get("incarnation") != action.incarnation:
+                break
+        if not body.get("elsewhere") or body.get("reason") not in ("expired", "broken"):
+            return None
+        taken = round(parse_rfc3339(found[0].at).timestamp() * 1_000_000)
+        until = taken + action.max_ms * 1000
+        if self.backend.clock.now().wall_us >= until:
+            return None
+        before = self.backend.newest(self.agent, LEASE, seq=action.epoch)
+        told = next(self.each([before] if before else [], lambda each, fetch: each.fields(fetch)), {})
+        return MayRun(rfc3339_seconds(until), str(told.get("holder", "another machine")))
+
     def step_record(self, name: str) -> tuple[Action | None, dict[str, Any], int]:
         """A step's last attempt, its record's fields and its lsn; (None, {}, 0) before the first."""
         record = self.backend.newest(self.agent, STEP, name=name, at=self.at)
@@ -206,6 +247,8 @@ class View:
             turns = list(self._turns_within(budget))
             newest = backend.tail(agent, TURN, limit=1, at=self.at)
             newest_action = backend.tail(agent, ACTION, limit=1, at=self.at)
+            first = next(self.newest_of(TURN), None) if newest and self.pruned() else None
+            turns_pruned = first.seq - 1 if first else 0
         return BriefingParts(
             agent=agent,
             working_state=state,
@@ -216,10 +259,12 @@ class View:
             outputs=tuple(outputs),
             outputs_total=outputs_total,
             turns=tuple(reversed(turns)),
-            turns_total=newest[0].seq if newest else 0,
+            turns_total=newest[0].seq - turns_pruned if newest else 0,
+            turns_pruned=turns_pruned,
             now=to_datetime(backend.clock.now().wall_us),
             viewer=viewer,
             still_running={each.seq: alive for each in pending if (alive := still_running(backend.directory, each))},
+            may_run={each.seq: (waits.until, waits.holder) for each in pending if (waits := self.may_run(each))},
             fresh=not (state.version or newest or newest_action or pointers_total or outputs_total),
             at=self.at,
         )
@@ -240,6 +285,13 @@ class View:
         found = [record] if record else []
         body = next(self.each(found, lambda each, fetch: {**each.fields(fetch), "at": each.at}), {})
         return body if body.get("event") == "archived" else {}
+
+    def pruned(self) -> Mapping[str, Any]:
+        """The last ``lsn`` that is gone, and ``by``, ``reason``, ``at`` of the prune; empty for a whole log."""
+        record = self.backend.newest(self.agent, LIFECYCLE, name=PRUNED)
+        found = [record] if record else []
+        body = next(self.each(found, lambda each, fetch: {**each.fields(fetch), "at": each.at}), {})
+        return body if isinstance(body.get("lsn"), int) else {}
 
     # -- every key ------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """Writes what is generated: from the command tree ``completions/`` and ``docs/commands.md``, from the engine's
-signatures and docstrings the reference in ``docs/python.md``, whose beginning is written by hand.
+signatures and docstrings the reference in ``docs/python.md``, from the table of MCP tools that in ``docs/mcp.md``;
+the beginnings of the last two are written by hand.
 
 ``--check`` writes nothing and fails, naming them, when checked-in files are stale.
 """
@@ -13,7 +14,7 @@ from pathlib import Path
 from recall_cli.completions import SHELLS, script
 from recall_cli.exits import Exit
 from recall_cli.tree import Node, Param, tree
-from tools import python_reference
+from tools import mcp_reference, python_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,8 +23,11 @@ def generated() -> dict[str, str]:
     """Every generated file: its path from the root of the repository, and its text."""
     names = {"bash": "recall.bash", "zsh": "_recall", "fish": "recall.fish"}
     files = {f"completions/{names[shell]}": script(shell) for shell in SHELLS}
-    by_hand = (ROOT / "docs/python.md").read_text(encoding="utf-8").partition(python_reference.MARK)[0]
-    return files | {"docs/commands.md": reference(), "docs/python.md": by_hand + python_reference.reference()}
+    pages = (("docs/python.md", python_reference), ("docs/mcp.md", mcp_reference))
+    for name, below in pages:
+        by_hand = (ROOT / name).read_text(encoding="utf-8").partition(below.MARK)[0]
+        files[name] = f"{by_hand.rstrip()}\n\n{below.reference()}"
+    return files | {"docs/commands.md": reference()}
 
 
 def reference() -> str:

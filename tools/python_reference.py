@@ -42,6 +42,7 @@ FROM_A_SHELL = {
     "Agent.remove_pointer": "pointers rm",
     "Agent.pointers": "pointers list",
     "Agent.begin_action": "actions begin",
+    "Agent.fence_of": "actions begin",
     "Agent.end_action": "actions end",
     "Agent.pending_actions": "actions list --pending",
     "Agent.last_of_step": "actions list --step",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from recall_cli.actions_shown import as_row, columns, details, for_people, shown
+from recall_cli.actions_shown import ASIDE_COLUMNS, as_row, columns, details, for_people, shown
+from recall_cli.beginning import begun
 from recall_cli.exits import READS, WRITES, Exit
-from recall_cli.look import AnyAgent, Limit, check_limit
-from recall_cli.options import AgentOption, Choice, Globals, Noun
+from recall_cli.look import AnyAgent, Limit, check_limit, counted, every_lease
+from recall_cli.options import AgentOption, Choice, Globals, Noun, Remote
 from recall_cli.pending import MOST_SEQ, Filter, every, pending
 from recall_cli.session import mark_run, operate, operator, reading, require, viewing, write
 from recall_cli.values import duration, json_document
@@ -21,6 +24,7 @@ from store.actions import ActionEnd
 from store.agent import Agent
 from store.canonical import BLOB_LIMIT
 from store.errors import InvalidInput
+from store.lease import MOST_TTL_MS
 from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES
 from store.text import check_agent, check_count, check_text, json_value
 from store.values import Action, plain
@@ -61,6 +65,10 @@ def list_actions(
     fail_if_any: Annotated[
         bool, typer.Option("--fail-if-any", help="Exit with 8 if there is one: an alert for scripts.")
     ] = False,
+    set_aside: Annotated[
+        bool, typer.Option("--set-aside", help="Those that were set aside, and whether they can have run.")
+    ] = False,
+    remote: Remote = False,
 ) -> None:
     """List actions, of one agent or of all.
 
@@ -69,6 +77,11 @@ def list_actions(
     for any more; a person, a resolver or the next resume must see to them, and
     --stuck --fail-if-any is the alert for that. In a pipe each action is a
     line with tabs and no heading, and AGE is the exact time of its start.
+
+    With --set-aside: those of records that an agent's log no longer goes
+    through. VERDICT is "never executed" where that is proven: the call waited
+    for the bucket, which never had it and never will; else "may have run".
+    With --remote also those that other machines have left in the bucket.
     """
     here = Globals.of(ctx)
     wanted = Filter(
@@ -85,23 +98,39 @@ def list_actions(
     agent = "" if all_agents else agent
     if agent:
         check_agent(agent)
+    if remote and not set_aside:
+        raise InvalidInput(field="--remote", reason="is for --set-aside: other actions are listed from the log here")
     count = 0
 
     with reading(here) as backend:
-        if agent:
+        if agent and not remote:
             require(backend, agent)
         now = backend.clock.now()
         only_open = only_pending or only_stuck or status in OPEN_STATUSES
+        if set_aside:
+            from recall_cli.aside_actions import listed
+
+            names = [agent] if agent else [each.agent for each in every_lease(backend)]
+            shown = islice(listed(backend, names, wanted, remote=remote, only_open=only_open), most)
+            aside_rows = counted(each if here.out.structured else each | for_people(each, now) for each in shown)
+            here.out.table([*columns(here.out.terminal), *ASIDE_COLUMNS], aside_rows, empty="no actions were set aside")
+            if fail_if_any and aside_rows.count:
+                raise typer.Exit(Exit.UNSETTLED)
+            return
         found = (pending if only_open else every)(backend, agent, wanted)
 
         def rows() -> Iterator[dict[str, Any]]:
             nonlocal count
             for view, action in islice(found, most):
                 count += 1
-                row = as_row(view.agent, action, backend.directory)
+                row = as_row(view, action)
                 yield row if here.out.structured else row | for_people(row, now)
 
         here.out.table(columns(here.out.terminal), rows(), empty="no actions")
+        if branched := [each for each in backend.agents_branched() if agent in ("", each)]:
+            from recall_cli.aside_actions import tell
+
+            tell(here, backend, branched)
     if fail_if_any and count:
         raise typer.Exit(Exit.UNSETTLED)
 
@@ -111,12 +140,17 @@ def show(
     ctx: typer.Context,
     agent: AgentOption,
     seq: Annotated[int, typer.Argument(metavar="SEQ", help="The action's number.")],
+    remote: Remote = False,
 ) -> None:
-    """Show one action whole: arguments, result, every change, and what the log says around it."""
+    """Show one action whole: arguments, result, every change, and what the log says around it.
+
+    Also what records that were set aside say of it: a machine that was taken
+    over may know how the call ended. With --remote all machines on the bucket.
+    """
     here = Globals.of(ctx)
     check_count("SEQ", seq, least=1, most=2**62)
     with viewing(here, agent) as view:
-        found = details(view, seq)
+        found = details(view, seq, remote=remote)
         now = view.backend.clock.now()
     here.out.document(found, lambda: shown(found, now))
 
@@ -147,6 +181,10 @@ def begin(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Attempt an external step again that has failed.")
     ] = False,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", help="The most time that the call takes; you see to it."),
+    ] = None,
 ) -> None:
     """Record the intent to call a tool, before calling it.
 
@@ -159,18 +197,26 @@ def begin(
     value = None if args is None else _args(here, args)
     json_value("--args", value)
 
-    def work(it: Agent) -> Action:
-        return it.begin_action(tool, class_, value, step=step, run=run, retry_failed=retry_failed)
+    max_ms = 0 if timeout is None else min(math.ceil(duration("--timeout", timeout) * 1000), MOST_TTL_MS)
+
+    def work(it: Agent) -> tuple[Action, str]:
+        begin = partial(
+            it.begin_action, tool, class_, value, step=step, run=run, retry_failed=retry_failed, max_ms=max_ms
+        )
+        action = begun(it, tool, begin)
+        return action, it.fence_of(action) if action.open else ""
 
     if step:
         mark_run(run or "")
-    action = write(here, agent, work, needs_lease="an action is begun in a session that stays until it has ended")
+    why = "an action is begun in a session that stays until it has ended"
+    action, fence = write(here, agent, work, needs_lease=why)
     if action.status == "done":
         text, then = f"step {action.step} was done at {action.ended_at}: do not call {tool}", ""
     else:
         text = f"action {action.seq} of {agent} is started: call {tool} now"
         then = f"recall actions end {action.seq} done --result TEXT"
-    here.out.change(plain(action), text, then, data=f"{action.seq}\t{action.key}\t{action.status}")
+    value = {**plain(action), "fence": fence}
+    here.out.change(value, text, then, data=f"{action.seq}\t{action.key}\t{action.status}")
 
 
 _PLAIN = "arguments that start with { or [ must be JSON; as plain text, put a word before them"
@@ -257,6 +303,13 @@ def resolve(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be settled, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before settling several.")] = False,
+    wait: Annotated[
+        str | None,
+        typer.Option("--wait", metavar="DURATION", help="Wait until a holder elsewhere has carried it out."),
+    ] = None,
+    take: Annotated[
+        bool, typer.Option("--take", help="Take the lease, if it is free, instead of queueing for a holder elsewhere.")
+    ] = False,
 ) -> None:
     """Settle interrupted actions by hand, with a reason.
 
@@ -274,6 +327,10 @@ def resolve(
     not, so it is abandoned; else it cannot tell, and the action stays open. A
     command that is still running is not asked about. Exit 8 if any stays
     open, else 6 if any was refused.
+
+    In a store that ships, an agent that another machine acts for, or acted
+    for last, is settled by its holder or the next one: the outcome is queued in
+    the bucket, exit 7, until --wait sees it carried out.
     """
     from recall_cli import resolving
 
@@ -286,6 +343,7 @@ def resolve(
     resolving.check_with(with_, outcome, result, error, timeout)
     settling = bool(outcome) or with_ is not None
     resolving.check_choice(agent, seqs, wanted, all_pending=all_pending, settling=settling)
+    away = resolving.Away(take=take, wait=duration("--wait", wait) if wait else 0.0)
     who = check_text("--by", operator() if by is None else by, limit=checks.NAME_LIMIT * 2, empty=False)
     if not settling:
         if dry_run or not here.out.interactive or here.out.structured:
@@ -296,10 +354,12 @@ def resolve(
             )
         from recall_cli.walk import walk
 
+        resolving.fetch(here, agent)
         walk(here, agent, seqs, wanted, by=who)
         return
     if not seqs and not all_pending:
         raise InvalidInput(field="SEQ", reason="is missing", hint="give the actions' numbers, or --all-pending")
+    resolving.fetch(here, agent)
     if with_ is not None:
         from recall_cli import resolving_with
 
@@ -317,13 +377,14 @@ def resolve(
             force=force,
             dry_run=dry_run,
             yes=yes,
+            away=away,
         )
         return
     if reason is None:
         raise InvalidInput(field="--reason", reason="is needed: how the outcome is known")
     ending = _ending(here, outcome, result, error, reason, "--reason")
     check_text("--reason", ending.resolution, limit=checks.REASON_LIMIT, empty=False)
-    resolving.resolve(here, agent, seqs, wanted, ending, by=who, force=force, dry_run=dry_run, yes=yes)
+    resolving.resolve(here, agent, seqs, wanted, ending, by=who, force=force, dry_run=dry_run, yes=yes, away=away)
 
 
 def _ending(
@@ -376,7 +437,7 @@ def retry(
     """
     here = Globals.of(ctx)
     if os.environ.get("RECALL_LEASE"):
-        action = write(here, agent, lambda it: it.retry_action(seq))
+        action = write(here, agent, lambda it: begun(it, f"the attempt after {seq}", partial(it.retry_action, seq)))
         text = f"action {action.seq} of {agent} is started, a new attempt of {seq}: call {action.tool} now"
         then = f"recall actions end {action.seq} done --result TEXT"
         here.out.change(plain(action), text, then, data=f"{action.seq}\t{action.key}\t{action.status}")

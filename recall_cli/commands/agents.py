@@ -14,6 +14,7 @@ from recall_cli.exits import READS, WRITES
 from recall_cli.look import (
     Limit,
     age_of,
+    agent_row,
     break_of,
     check_limit,
     every_lease,
@@ -27,11 +28,9 @@ from recall_cli.pending import any_stuck
 from recall_cli.render import Column
 from recall_cli.session import operator, reading, require, viewing, writing
 from recall_cli.values import duration
-from store.backend import Backend
 from store.backends.sqlite import SqliteBackend, files
 from store.clock import Instant, rfc3339
 from store.lease import Lease
-from store.records import ACTION
 from store.text import check_agent
 from store.views import View
 
@@ -65,7 +64,7 @@ def list_agents(
     most = check_limit(limit)
     with reading(here) as backend:
         now = backend.clock.now()
-        rows = (_row(backend, lease, now) for lease in every_lease(backend) if _fits(lease.agent, match))
+        rows = (agent_row(backend, lease, now) for lease in every_lease(backend) if _fits(lease.agent, match))
         rows = (row for row in rows if status in (None, row["state"]))
         rows = (row for row in rows if not only_stuck or (row["pending"] and any_stuck(backend, row["agent"])))
         rows = (row for row in rows if not least or (seconds_since(row["last_at"], now) or 0) >= least)
@@ -94,26 +93,6 @@ def _fits(agent: str, match: str) -> bool:
     return fnmatchcase(agent, match) if any(each in match for each in "*?[") else match in agent
 
 
-def _row(backend: Backend, lease: Lease, now: Instant) -> dict[str, Any]:
-    view = View(backend, lease.agent)
-    with backend.reading():
-        counters = backend.counters(lease.agent)
-        _, pending = backend.in_force_newest(lease.agent, ACTION, limit=0)
-        newest = next(backend.log(lease.agent, after=counters.lsn - 1, limit=1), None)
-        state = view.working_state()
-        archived = bool(view.archived())
-    return {
-        "agent": lease.agent,
-        "state": "archived" if archived else lease_state(lease, now),
-        "holder": lease.holder,
-        "epoch": lease.epoch,
-        "turns": counters.turns,
-        "pending": pending,
-        "last_at": newest.at if newest else "",
-        "goal": state.goal,
-    }
-
-
 @app.verb("show", exits=READS)
 def show(ctx: typer.Context, agent: AgentArgument) -> None:
     """Show all about one agent: its lease, its log, its counters."""
@@ -127,7 +106,7 @@ def show(ctx: typer.Context, agent: AgentArgument) -> None:
 
 def _details(view: View, lease: Lease, directory: str) -> dict[str, Any]:
     backend, now = view.backend, view.backend.clock.now()
-    row = _row(backend, lease, now)
+    row = agent_row(backend, lease, now)
     with backend.reading():
         counters, state = backend.counters(lease.agent), view.working_state()
         branches = backend.branches(lease.agent)

@@ -14,7 +14,7 @@ from recall_cli.briefing_file import open_briefing, write_briefing
 from recall_cli.exits import WRITES
 from recall_cli.lease_options import BriefingFile, Budget, Holder, Wait
 from recall_cli.options import AgentArgument, Globals, Verbs
-from recall_cli.session import RUN_USED, give_back, telling_if_new, writing
+from recall_cli.session import RUN_USED, give_back, tell_of_before, telling_if_new, writing
 from recall_cli.spawn import KILL_GRACE, Child, guard
 from recall_cli.steps import could_not_start
 from recall_cli.values import duration
@@ -102,7 +102,8 @@ def exec_(
             it = Agent(backend, agent, keeper, token_budget=budget)
             try:
                 with telling_if_new(here, backend, agent):
-                    take(it, patience)
+                    acquired = take(it, patience)
+                tell_of_before(here, it, acquired)
                 going_on = run or it.open_run()
                 its_run = going_on or it.begin_run()
                 start = backend.counters(agent).lsn

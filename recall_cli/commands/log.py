@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from recall_cli.exits import READS
-from recall_cli.look import Limit, check_limit, counted, log_columns, log_row, moment, say_kinds
+from recall_cli.look import Limit, check_limit, counted, log_columns, log_row, moment, say_kinds, say_pruned
 from recall_cli.options import AgentArgument, Globals, Verbs
 from recall_cli.session import reading, require
 from recall_cli.waiting import pause
@@ -58,6 +58,9 @@ def log(
             first = _start(backend, agent, kind, first, last, most)
         shown = counted(_rows(backend, agent, kind, first, last))
         here.out.table(log_columns(here.out), shown, live=follow)
+        base = backend.path(agent)[0][1]
+        if first <= base:
+            say_pruned(here.out, View(backend, agent))
         if kind and not shown.count:
             say_kinds(here.out, View(backend, agent), kind, " there" if since else "")
     if follow:

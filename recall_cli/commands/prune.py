@@ -10,6 +10,7 @@ import typer
 from recall_cli.exits import WRITES
 from recall_cli.look import moment
 from recall_cli.options import AgentArgument, Globals, Verbs
+from recall_cli.render import Column
 from recall_cli.session import operator, reading, require
 from store import checks
 from store.pruning import KEEP_TURNS, Plan, base_before, plan, prune
@@ -63,7 +64,7 @@ def prune_(
         base = _base(backend, agent, before)
         planned = plan(backend, agent, base, keep_turns=keep_turns)
     if dry_run or not planned.base:
-        here.out.document(_row(planned), lambda: _shown(planned))
+        _report(here, planned)
         said = "nothing is that old" if not planned.base else "nothing was changed"
         here.out.message(said)
         return
@@ -76,7 +77,7 @@ def prune_(
     with writing(here) as store:
         done = prune(store, agent, planned.base, keep_turns=keep_turns, by=operator(), reason=reason)
         freed = store.shrink() if shrink else 0
-    here.out.document({**_row(done), "freed": freed}, lambda: _shown(done))
+    _report(here, done, freed=freed)
     text = f"the log of {agent} begins above lsn {done.base}"
     here.out.message(text + (f"; {freed:,} bytes were given back" if shrink else ""), f"recall verify {agent}")
 
@@ -88,30 +89,22 @@ def _base(backend: Any, agent: str, before: str) -> int:
     return base_before(backend, agent, moment("--before", before, backend.clock.now()))
 
 
-def _row(one: Plan) -> dict[str, Any]:
-    kinds = {
-        kind: {"records": count, "bytes": size, "kept": one.kept.get(kind, 0)}
+def _report(here: Globals, one: Plan, **more: int) -> None:
+    """The plan or what was done: one document, or a row for each kind and the sums on stderr."""
+    rows = [
+        {"kind": kind, "records": count, "bytes": size, "kept": one.kept.get(kind, 0)}
         for kind, (count, size) in sorted(one.going.kinds.items())
-    }
-    return {
-        "agent": one.agent,
-        "base": one.base,
-        "last": one.last,
-        "records": one.going.records,
-        "bytes": one.going.bytes,
-        "blobs": one.going.blobs,
-        "kept": sum(one.kept.values()),
-        "kinds": kinds,
-    }
-
-
-def _shown(one: Plan) -> Iterator[str]:
-    if not one.base:
-        return
-    yield "KIND\tRECORDS\tWRITTEN AGAIN"
-    for kind, (count, _) in sorted(one.going.kinds.items()):
-        yield f"{kind}\t{count:,}\t{one.kept.get(kind, 0):,}"
-    yield f"up to lsn {one.base:,} of {one.last:,}: {one.going.records:,} records, {one.going.bytes:,} bytes"
+    ]
+    if here.out.structured:
+        sums = {"records": one.going.records, "bytes": one.going.bytes, "blobs": one.going.blobs}
+        value = {"agent": one.agent, "base": one.base, "last": one.last, **sums, "kept": sum(one.kept.values())}
+        kinds = {each.pop("kind"): each for each in rows}
+        here.out.document({**value, "kinds": kinds, **more}, lambda: ())
+    elif one.base:
+        columns = [Column("kind", keep=True), *(Column(name, right=True) for name in ("records", "bytes"))]
+        here.out.table([*columns, Column("kept", "WRITTEN AGAIN", right=True)], rows)
+        said = f"{one.going.records:,} records and {one.going.blobs:,} blobs, {one.going.bytes:,} bytes"
+        here.out.message(f"up to lsn {one.base} of {one.last}: {said}")
 
 
 @app.verb("restore", exits=WRITES)

@@ -16,7 +16,7 @@ from recall_cli.briefing_file import write_briefing
 from recall_cli.exits import WRITES, Exit, exit_of
 from recall_cli.lease_options import BriefingFile, Budget, Holder, Wait
 from recall_cli.options import AgentArgument, AgentOption, Choice, Globals, Verbs
-from recall_cli.session import check_store_of_token, writing
+from recall_cli.session import check_store_of_token, tell_of_before, writing
 from recall_cli.shellcode import SHELLS, exports, refusal
 from recall_cli.values import duration
 from store.access import exported
@@ -96,6 +96,7 @@ def resume(
             here.out.flush()
         finally:
             it.release()
+    tell_of_before(here, it, acquired)
     here.out.message(_summary(agent, acquired, len(context.pending_actions)) + "; the lease is released")
 
 
@@ -207,6 +208,7 @@ def _export(
             # eval "$(…)" of nothing would succeed, and the script would go on without a lease.
             here.out.write(refusal(shell, exit_of(problem)))
         raise
+    tell_of_before(here, it, acquired)
     here.out.message(_summary(agent, acquired, pending), "recall release, when the session is over")
 
 
@@ -259,6 +261,8 @@ def _lease_row(acquired: Acquired) -> dict[str, object]:
         "acquired_at": lease.acquired_at,
         "reason": acquired.reason,
         "previous_holder": before.holder if before else "",
+        "previous_elsewhere": acquired.elsewhere,
+        "previous_ship": acquired.ship,
     }
 
 

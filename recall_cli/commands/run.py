@@ -104,14 +104,17 @@ def run(
 ) -> None:
     """Run a command as a step that happens once.
 
-    Records the intent, runs the command with RECALL_IDEMPOTENCY_KEY set,
-    passes its streams through and keeps its output, records how it ended, and
-    exits with its status (128 + N by signal, 124 after --timeout, 126 and 127
-    where it could not be started).
+    Records the intent, runs the command with RECALL_IDEMPOTENCY_KEY and
+    RECALL_FENCE (lineage:epoch:lsn of the intent) set, passes its streams
+    through and keeps its output, records how it ended, and exits with its
+    status (128 + N by signal, 124 after --timeout, 126 and 127 where it could
+    not be started).
 
     Run again, a done step replays its output. An interrupted one is run again
     if it is pure, run again with the same key if it is idempotent; an
     external one asks --resolver, and otherwise waits for a person: exit 8.
+    In a store that ships, a command whose intent does not reach the bucket is
+    not started: exit 7.
     """
     here = Globals.of(ctx)
     directory = os.path.abspath(here.directory)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from recall_cli.exits import READS, WRITES
-from recall_cli.look import Limit, check_limit, labelled, time_column
+from recall_cli.look import Limit, check_limit, labelled, say_pruned, time_column
 from recall_cli.options import AgentArgument, AgentOption, Choice, Globals, Noun
 from recall_cli.render import Column
 from recall_cli.session import viewing, write
@@ -81,6 +81,7 @@ def history(
         if not here.out.structured:
             rows = (row | {"milestone": row["last_milestone"] if row["is_milestone"] else ""} for row in rows)
         here.out.table(columns, rows, empty="no milestones" if milestones else "no working state yet")
+        say_pruned(here.out, view)
 
 
 @app.verb("diff", exits=READS, agent_first=True)

@@ -15,11 +15,14 @@ from typing import Any
 from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.clock import Instant
-from store.errors import LeaseExpired, LeaseHeld, RecallError
+from store.errors import InvalidInput, LeaseExpired, LeaseHeld, RecallError, Unavailable
 from store.lease import Fence, Lease, LeaseRequest, check_fence
 from store.records import ACTION, Draft, Expect, Record
+from store.running import may_be_acting
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
+from store.shipping.inbox import BucketInbox
+from store.shipping.local import Local
 from store.shipping.packing import Limits
 from store.shipping.protocol import Ship
 from store.shipping.shipper import Shipper
@@ -62,6 +65,7 @@ class ShippingBackend(SqliteBackend):
         assert remote is not None
         self.shipper = Shipper(self, bucket, remote, ship=ship, patience=patience, interval=interval, limits=limits)
         self._worker = Worker(self.shipper) if background else None
+        self.inbox: BucketInbox = BucketInbox(self, bucket)
         self._acquired: set[Fence] = set()  # by this process, and not released yet
         self._pending: dict[str, int] = {}  # bytes
         self._written: dict[str, Instant] = {}
@@ -126,8 +130,28 @@ class ShippingBackend(SqliteBackend):
 
     def secure(self, fence: Fence, record: Record) -> None:
         if self.ship == "barrier":
-            self.shipper.push(fence, want=record)
+            try:
+                self.shipper.push(fence, want=record)
+            except Unavailable:
+                if self._worker is None:  # a short process has been patient once; it ends soon, and says so
+                    self.shipper.patience = 0.0
+                raise
             self._check_in_time(fence)  # the answer may have taken longer than the lease lasts
+
+    def send(self, fence: Fence) -> None:
+        if self.ship != "off":
+            self.shipper.push(fence)
+
+    def shipped(self, agent: str) -> int:
+        """Up to which lsn the bucket is known to have the agent's log."""
+        mark = self.mark(agent)
+        return mark.lsn if mark else 0
+
+    def granted_here(self, agent: str) -> bool:
+        lease, known = self.lease(agent), Local(self, agent).known()
+        if lease is None or known is None:
+            return False
+        return known[1].lease.dir == self.store_id and lease.is_of(known[1].fence)
 
     def _check_in_time(self, fence: Fence) -> None:
         """Refuse under a lease that is over by either clock: one of them may stand still or be set (rule 6)."""
@@ -164,8 +188,13 @@ class ShippingBackend(SqliteBackend):
     # -- a prune ---------------------------------------------------------------------------------
 
     def check_prunable(self, agent: str) -> None:
-        head = self.shipper.look(agent).head
-        if head is not None and head.state == "live" and head.lease.dir != self.store_id:
+        if self.ship == "off":
+            reason = "off ships nothing, and a prune has to ship before it deletes"
+            raise InvalidInput(field="RECALL_SHIP", reason=reason, hint="prune with RECALL_SHIP=barrier")
+        head, lease = self.shipper.look(agent).head, self.lease(agent)
+        if head is None or head.state != "live" or head.lease.dir == self.store_id:
+            return
+        if lease is not None and may_be_acting(lease, self.clock.now()):  # else the lease is taken, if it is free
             until = head.lease.expires_hint or "it expires"
             raise LeaseHeld(agent=agent, holder=head.lease.holder, epoch=head.epoch, until=until)
 

@@ -123,6 +123,9 @@ class Packer:
         store = self._local.store
         for one in asides.asides(store, self._local.agent):
             body = gzip.compress(b"".join(asides.export(store, one)), 6, mtime=0)
-            key = f"{self._prefix}aside/{store.store_id}-{one.number}-{one.first}-{one.last}.jsonl.gz"
+            # By what it is: a copy of this directory is a store of the same id, and left something else there.
+            last = next(store.log(one.agent, after=one.last - 1, branch=one.branch, limit=1))
+            name = f"{store.store_id}-{one.number}-{one.first}-{one.last}-{last.hash.hex()[:16]}"
+            key = f"{self._prefix}aside/{name}.jsonl.gz"
             with suppress(RemoteUnreachable, RemoteRefused):  # sync push tries again
                 self._bucket.create(key, body)

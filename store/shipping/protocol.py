@@ -15,7 +15,7 @@ from store.canonical import first_hash
 from store.clock import Instant, rfc3339_seconds
 from store.lease import Fence, LeaseRequest
 from store.process import Process
-from store.records import ACTION, OPEN_STATUSES, Draft
+from store.records import ACTION, CARRIED, OPEN_STATUSES, Draft
 from store.shipping.head import Ended, Head, HeadLease, Open, Origin, Segment, reached
 from store.value import value
 
@@ -344,6 +344,8 @@ def never_executed(
     return (
         action.get("status") == "started"
         and action.get("ship") == "barrier"
+        and CARRIED not in action  # a prune wrote it again: its tool started by an earlier record
+        and action.get("class") != "pure"  # it starts without the barrier (``store.actions.needs_barrier``)
         and head.epoch > epoch
         and head.lineage == lineage
         and lsn > head.base

@@ -84,7 +84,7 @@ class Shipper:
     ) -> None:
         self.store, self.bucket, self.remote = store, bucket, remote
         self.ship: Ship = ship
-        self._patience, self._interval, self._pause = patience, interval, pause
+        self.patience, self._interval, self._pause = patience, interval, pause
         self._limits = limits
 
     # -- the lease --------------------------------------------------------------------------
@@ -234,6 +234,9 @@ class Shipper:
         """The bucket has granted the lease: the row, the lease record and the mark, in one transaction."""
         row = self.store.lease(request.agent)
         previous = cached(before, row, sent) if before is not None else row
+        elsewhere = before is not None and (
+            before.lease.dir != self.store.store_id or before.lease.process.host != request.process.host
+        )
 
         def work(ledger: Ledger) -> Lease:
             self._check_attached()
@@ -260,7 +263,7 @@ class Shipper:
                 "reason": reason,
                 "holder": lease.holder,
                 "incarnation": lease.incarnation,
-                **compact({"by": request.by, "why": request.why}),
+                **compact({"by": request.by, "why": request.why, "elsewhere": elsewhere}),
                 **origin,
             }
             ledger.put_lease(lease)
@@ -268,7 +271,8 @@ class Shipper:
             ledger.append(lease, [Draft(LEASE, body, seq=lease.epoch)], sent)
             return lease
 
-        return Acquired(self.store.shipping(work), reason, previous)  # type: ignore[arg-type]
+        lease = self.store.shipping(work)
+        return Acquired(lease, reason, previous, elsewhere, before.lease.ship if before else "")  # type: ignore[arg-type]
 
     def _ground(
         self, ledger: Ledger, local: Local, head: Head, row: Lease | None, now: Instant
@@ -403,7 +407,7 @@ class Shipper:
         if row is None or not row.is_of(fence):
             now = f"{row.epoch}, of {row.holder}" if row else "none"
             raise LeaseLost(agent=fence.agent, epoch=fence.epoch, now=now)
-        if known is None or known[1].fence != fence:
+        if known is None or known[1].fence != fence or known[1].lease.dir != self.store.store_id:
             raise LeaseLost(agent=fence.agent, epoch=fence.epoch, now="not known to the bucket")
         self._refuse_trouble(known[0])
 
@@ -493,8 +497,10 @@ class Shipper:
             known = local.known()
             if known is None or known[1].base >= base:
                 return
+            if known[1].last <= base:
+                break
             self.push(fence, reshape=Upkeep(local, self.bucket, self._limits).rebasing(known[1], base))
-        what, reason = f"a log that begins above lsn {base}", "it was changed all the time"
+        what, reason = f"a log that begins above lsn {base}", "it does not go beyond that, or changes all the time"
         raise NotShipped(agent=fence.agent, what=what, remote=self.bucket.name, reason=reason)
 
     # -- looking ------------------------------------------------------------------------------------
@@ -510,14 +516,19 @@ class Shipper:
             seen = self._look(local)
             if seen.head is None:
                 return None
-            row = self.store.lease(agent)
-            if row is not None and row.fence == seen.head.fence and row.state == "held":
-                return seen.head  # it is this store that writes it
+            if self._writes(seen.head):
+                return seen.head
             seen = self._read_up(local, seen)
             assert seen.head is not None
             if local.hash_at(seen.head.last) == seen.head.hash:
                 local.learn(seen.head, seen.etag)
             return seen.head
+
+    def _writes(self, head: Head) -> bool:
+        """Whether it is this store that writes the log; of a holder elsewhere its row says the same as the head."""
+        row = self.store.lease(head.agent)
+        held = row is not None and row.state == "held" and row.is_of(head.fence)
+        return held and head.lease.dir == self.store.store_id
 
     def _look(self, local: Local, tries: Tries | None = None) -> Seen:
         """The head as it is now. Raises Forked where it contradicts what this store has seen."""
@@ -549,7 +560,7 @@ class Shipper:
             raise RemoteChanged(path=self.store.directory, reason=reason)
 
     def _locked(self, agent: str):  # type: ignore[no-untyped-def]
-        return agent_lock(self.store.directory, agent, self._patience)
+        return agent_lock(self.store.directory, agent, self.patience)
 
     def _packer(self, local: Local) -> Packer:
         return Packer(local, self.bucket, self._limits)
@@ -573,7 +584,7 @@ class Tries:
     def again(self, reason: str) -> None:
         """Wait a little before the next attempt, or raise when there was patience enough."""
         s = self._shipper
-        if protocol.elapsed_ms(self._since, s.store.clock.now()) >= s._patience * 1000:
+        if protocol.elapsed_ms(self._since, s.store.clock.now()) >= s.patience * 1000:
             raise self._error(reason)
         jitter = 0.5 + int(s.store.random.hex(4), 16) / 0x10000
         s._pause(self._pause * jitter)

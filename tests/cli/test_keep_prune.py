@@ -1,4 +1,4 @@
-"""``recall prune``, ``restore``, ``export --at``, ``verify --remote`` and ``sync collect`` as people meet them."""
+"""``recall prune``, ``restore`` and ``export --at`` as people meet them, and what refuses them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from store.backends.sqlite import SqliteBackend
 from store.client import Client
 from tests.conftest import Run
 from tests.keeping import problems
-from tests.shipping.machines import attach, machine, resumed
-from tests.shipping.servers import CREDENTIALS, shared_server
 
 AGENT = "billing"
 
@@ -51,7 +49,7 @@ def test_a_dry_run_shows_what_goes_and_what_is_kept(store: Path, run_recall: Run
     assert said["kinds"]["step"]["kept"] == 1
     assert said["bytes"] > 1000
     shown = run_recall("prune", AGENT, "--before", "40", "--dry-run")
-    assert "step\t1\t1" in shown.out
+    assert [line.split("\t")[0::3] for line in shown.out.splitlines() if line.startswith("step")] == [["step", "1"]]
     assert "nothing was changed" in shown.err
     refused = run_recall("prune", AGENT, "--before", "40")
     assert refused.code == 2
@@ -78,11 +76,15 @@ def test_a_pruned_log_is_read_as_before(store: Path, run_recall: Run) -> None:
         ("doctor",),
     ):
         looked = run_recall(*words)
-        assert (looked.code, looked.err) == (0, ""), words
+        assert looked.code == 0, words
+        if words[0] == "log" or words[:2] == ("state", "history"):
+            assert looked.err.startswith(f"what was written up to lsn {last} was pruned by "), words
+        else:
+            assert looked.err == "", words
     briefing = run_recall("briefing", AGENT).out
     assert "Goal: second goal" in briefing
     assert "email" in briefing
-    assert "[assistant #30] turn 29" in briefing
+    assert "verbatim\n(the first 10 were pruned: `recall turns list billing`)\n[assistant #11] turn 10\n" in briefing
     assert f"begins above lsn {last} (pruned)" in run_recall("verify").out
     said = json.loads(run_recall("log", AGENT, "--kind", "lifecycle", "--jsonl").out)
     assert json.loads(json.loads(said["line"])["body"])["reason"] == "retention"
@@ -158,38 +160,3 @@ def test_a_copy_up_to_a_record_is_read_elsewhere(store: Path, run_recall: Run, t
         lines = [each.line for each in a.log(AGENT) if each.lsn <= 20]
         assert [each.line for each in b.log(AGENT)] == lines
         assert len(lines) == 11
-
-
-def test_the_bucket_is_verified_pruned_and_collected(
-    environment: dict[str, str], run_recall: Run, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """The commands work on a store that ships, against a real server; damage is exit 9 and named."""
-    place = shared_server("seaweedfs", tmp_path_factory).location()
-    directory = Path(environment["RECALL_DIR"])
-    attach(directory, place)
-    backend = machine(directory, place)
-    for number in range(3):
-        one = resumed(backend, AGENT)
-        for _ in range(8):
-            one.record_turn("user", f"{number} " + "x" * 15_000)
-        one.release()
-    bucket = backend.shipper.bucket
-    backend.close()
-
-    sound = run_recall("verify", "--remote", env=CREDENTIALS)
-    assert sound.code == 0, sound.err
-    assert "that nothing needs, the same here up to lsn" in sound.out
-    ended = run_recall("prune", AGENT, "--before", "0s", "--yes", "--json", env=CREDENTIALS)
-    assert ended.code == 0, ended.err
-    checked = json.loads(run_recall("verify", "--remote", AGENT, "--jsonl", env=CREDENTIALS).out)
-    assert (checked["problems"], checked["base"]) == (0, json.loads(ended.out)["base"])
-    assert checked["unreferenced"] > 0
-    young = run_recall("sync", "collect", "--dry-run", "--json", env=CREDENTIALS)
-    assert young.code == 0, young.err
-    assert [(each["agent"], each["objects"]) for each in json.loads(young.out)] == [(AGENT, 0)]
-
-    (segment, *_) = [each.key for each in bucket.list(f"agents/{AGENT}/seg/")][-1:]
-    bucket.delete(segment)
-    damaged = run_recall("verify", "--remote", env=CREDENTIALS)
-    assert damaged.code == 9
-    assert f"{segment.removeprefix(f'agents/{AGENT}/')} is missing" in damaged.out

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from recall_cli.app import ACT, COMMANDS, KEEP, LOOK
+from recall_cli.app import ACT, COMMANDS, KEEP, LOOK, SHIP, SPEAK
 from recall_cli.exits import Exit, exit_of
 from recall_cli.tree import tree
 from store import errors
@@ -61,7 +61,7 @@ def test_the_static_table_says_what_the_commands_say() -> None:
     """Each summary in the table is the first line of its command's own help."""
     real = {node.path[0]: node.summary for node in tree().children}
     assert {name: entry.help for name, entry in COMMANDS.items()} == real
-    assert {entry.panel for entry in COMMANDS.values()} <= {LOOK, ACT, KEEP}
+    assert {entry.panel for entry in COMMANDS.values()} <= {LOOK, ACT, SHIP, KEEP, SPEAK}
 
 
 def test_every_command_has_a_summary_and_every_option_a_help() -> None:

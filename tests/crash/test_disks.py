@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import tempfile
@@ -18,6 +17,7 @@ from store.errors import (
     StoreReadOnly,
 )
 from tests.crash.stores import fill, read, refused
+from tests.disks import fill_up, mounted, small_disk
 from tests.engine import ROOT, finished, line_of, python, run_python, verified
 
 ROOT_USER = os.getuid() == 0
@@ -114,10 +114,6 @@ def test_a_writable_directory_with_files_of_somebody_else_is_one_line(shared: Pa
     assert run_python(AS_NOBODY, shared, ROOT) == "4 store_read_only\n"
 
 
-def mounted(*arguments: str) -> bool:
-    return subprocess.run(["mount", *arguments], capture_output=True, check=False).returncode == 0
-
-
 @as_root
 def test_a_read_only_mount_is_read_and_not_written(place: Path) -> None:
     """On a read-only file system looking works, also over a WAL; writing is one line."""
@@ -142,21 +138,8 @@ def test_a_read_only_mount_is_read_and_not_written(place: Path) -> None:
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A file system of one megabyte."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if not ROOT_USER or not mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)):
-        pytest.skip("mounting is not permitted here")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def fill_up(disk: Path, leave: int) -> Path:
-    ballast = disk / "ballast"
-    room = os.statvfs(disk)
-    with ballast.open("wb") as file, contextlib.suppress(OSError):
-        file.write(b"x" * (room.f_bavail * room.f_frsize - leave))
-        file.flush()
-    return ballast
+    with small_disk(tmp_path / "disk") as disk:
+        yield disk
 
 
 @pytest.mark.parametrize("leave", [0, 4096, 3 * 4096])

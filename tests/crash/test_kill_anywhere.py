@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from store.backends.sqlite import SqliteBackend
+from store.pruning import prune
 from store.records import TURN, Draft
 from store.restore import restore
 from store.transfer import export
@@ -102,6 +103,10 @@ elif operation == "release":
 elif operation == "aside":
     told(b"GO")
     backend.set_aside(fence, 3, "diverged")
+elif operation == "prune":
+    from store.pruning import prune
+    told(b"GO")
+    prune(backend, "victim", backend.counters("victim").lsn)
 elif operation == "checkpoint":
     backend._commits = 250  # so that the next commit is followed by one
     told(b"GO")
@@ -263,6 +268,35 @@ def test_killed_while_setting_aside_the_log_is_the_old_or_the_new_one(prepared: 
         seen.add(len(lsns))
         after.close()
     assert seen == {3, 8}
+
+
+def test_killed_while_pruning_the_log_is_the_old_or_the_new_one(prepared: Path, memory: Path) -> None:
+    """A prune takes everything away or nothing; the numbers and the open action are there, and it can be done again."""
+    shutil.copytree(prepared, memory / "traced")
+    listed = run_victim(memory / "traced", "prune", trace=memory / "trace")
+    where = points(listed.trace)
+    seen = set()
+    for number, (name, nth) in enumerate(where):
+        if number % 9 and number + 9 < len(where):
+            continue
+        place = memory / f"killed-{number}"
+        shutil.copytree(prepared, place)
+        ran = run_victim(place, "prune", f"{name}:signal=SIGKILL:when={nth}")
+        after = SqliteBackend(place)
+        first = next(after.log("victim")).lsn
+        assert first in (1, 9)
+        assert first == 9 or not ran.acknowledged
+        assert [each for each in verify(after) if isinstance(each, Problem)] == []
+        last = after.counters("victim")
+        prune(after, "victim", last.lsn)
+        assert next(after.log("victim")).lsn == last.lsn + 1
+        assert (after.counters("victim").turns, after.counters("victim").actions) == (5, 1)
+        assert len(after.in_force("victim", "action", limit=5)) == 1
+        assert [each for each in verify(after) if isinstance(each, Problem)] == []
+        seen.add(first)
+        after.close()
+        shutil.rmtree(place, ignore_errors=True)
+    assert seen == {1, 9}
 
 
 def test_killed_while_importing_the_agent_is_whole_or_absent(prepared: Path, memory: Path) -> None:

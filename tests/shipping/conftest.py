@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from store.shipping.bucket import Location
 from store.shipping.s3 import S3Bucket
 from tests.shipping.proxy import Proxy
+from tests.shipping.real import World
 from tests.shipping.servers import CREDENTIALS, NAMES, Server, shared_server
 
 # No test may find the person's own credentials, or ask a cloud for some.
@@ -48,3 +50,11 @@ def proxy(server: Server) -> Iterator[Proxy]:
 def through(location: Location, proxy: Proxy) -> S3Bucket:
     """The same place through the proxy, by a client that gives up early."""
     return S3Bucket.open(replace(location, endpoint_url=proxy.endpoint), deadline=3.0)
+
+
+@pytest.fixture
+def world(server: Server, tmp_path: Path) -> Iterator[World]:
+    """Machines on one place of the server, behind a proxy that does what it is told to."""
+    world = World(server, tmp_path)
+    yield world
+    world.close()

@@ -102,6 +102,11 @@ class History:
             raise Broken("the log of the head does not end where the head says")
         return found
 
+    def reread(self) -> None:
+        """What the head names is still there, after somebody deleted what it does not."""
+        if self.head is not None and self._read(self.head) != self.log:
+            raise Broken("the log of the head is not what it was")
+
     def _declare(self, head: Head) -> None:
         """Whoever reads this head may now say of some intents that they were never executed."""
         there = {line for line, _ in self.log}

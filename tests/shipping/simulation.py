@@ -18,13 +18,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.marks import Remote
-from store.errors import Fenced, Forked, LeaseHeld, LeaseLost, RecallError, Unavailable
+from store.errors import Fenced, Forked, LeaseHeld, LeaseLost, NotFound, RecallError, Unavailable
 from store.keeper import Keeper
 from store.lease import Fence, LeaseRequest
 from store.process import Process
@@ -33,6 +34,7 @@ from store.shipping.backend import ShippingBackend
 from store.shipping.packing import Limits
 from store.shipping.protocol import elapsed_ms
 from store.shipping.shipper import Shipper
+from store.shipping.upkeep import collect
 from store.verify import Problem, verify
 from tests.shipping.history import Broken, History
 from tests.shipping.simulated import Died, Digits, HostClock, MemoryBucket, Odds, Time, View
@@ -134,6 +136,13 @@ class Worker:
                 raise Broken("a tool starts under a lease whose time is over")
             self.world.history.secured(record, self.keeper.fence, asked=self.world.bucket.calls > calls)
             self.waiting.remove(record)
+
+    def collect(self) -> None:
+        """Delete at once what the head does not need; whoever is uploading meanwhile must not lose it."""
+        with suppress(NotFound):
+            if collect(self.store.shipper, AGENT, grace=0.0).objects:
+                self.world.count("collected")
+        self.world.history.reread()
 
     def end(self) -> None:
         """Close an action that is open; late or not."""
@@ -285,6 +294,7 @@ class World:
             choices: list[tuple[str, int, Callable[[], object]]] = [
                 ("acquire", 6, worker.keeper.acquire),
                 ("pull", 2, lambda: worker.store.shipper.pull(AGENT)),
+                ("collect", 1, worker.collect),
                 ("turn", 1, lambda: worker.turn(size)),
             ]
         else:
@@ -297,6 +307,7 @@ class World:
                 ("release", 1, worker.keeper.release),
                 ("maintain", 2, lambda: worker.store.shipper.maintain(worker.keeper.fence)),
                 ("pull", 1, lambda: worker.store.shipper.pull(AGENT)),
+                ("collect", 1, worker.collect),
                 ("acquire", int(not worker.adopted), worker.keeper.acquire),
             ]
         name, _, operation = self.random.choices(choices, [weight for _, weight, _ in choices])[0]

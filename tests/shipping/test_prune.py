@@ -5,15 +5,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from store import asides
 from store.backends.sqlite import SqliteBackend
-from store.errors import LeaseHeld
+from store.errors import InvalidInput, LeaseHeld
 from store.pruning import prune
 from store.shipping.backend import ShippingBackend
 from store.shipping.packing import Limits
+from store.shipping.protocol import never_executed
 from store.shipping.upkeep import collect, referenced
 from tests.keeping import problems
 from tests.shipping.memory import AGENT, MemoryBucket, attach, opened, resumed
@@ -251,3 +253,26 @@ def test_a_pruned_log_is_attached_to_a_bucket(tmp_path: Path) -> None:
     assert resumed(other).begin_action("deploy", "external", step="deploy-v2").status == "done"
     other.close()
     store.close()
+
+
+def test_a_store_that_ships_nothing_is_not_pruned(tmp_path: Path, store: ShippingBackend, bucket: MemoryBucket) -> None:
+    """In the mode off nothing is carried, since the bucket could not get it before the old records go."""
+    last = store.counters(AGENT).lsn
+    silent = opened(tmp_path / "a", bucket, limits=TINY, ship="off")
+    with pytest.raises(InvalidInput, match="off ships nothing"):
+        prune(silent, AGENT, last)
+    assert silent.counters(AGENT).lsn == last
+    silent.close()
+    assert bucket.head().base == 0
+
+
+def test_an_intent_that_was_written_again_proves_nothing(store: ShippingBackend, bucket: MemoryBucket) -> None:
+    """Of a carried intent that was set aside nobody says that it never ran: the first record of it may have."""
+    head = bucket.head()
+    intent = {"status": "started", "ship": "barrier"}
+
+    def proven(body: dict[str, Any]) -> bool:
+        return never_executed(body, head, lsn=head.last + 1, epoch=head.epoch - 1, lineage=head.lineage, on_chain=True)
+
+    assert proven(intent)
+    assert not proven({**intent, "carried": {"lsn": 1}})

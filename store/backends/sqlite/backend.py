@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from store.backend import Acquired, Branch
+from store.backend import Acquired, Branch, Inbox
 from store.backends.sqlite import rows, sql
 from store.backends.sqlite.handle import Handle
 from store.backends.sqlite.importing import Import
@@ -30,6 +30,7 @@ class SqliteBackend(Handle):
     """``store.backend.Backend`` on a directory; the arguments and errors are those of ``Handle``."""
 
     ship = ""
+    inbox: Inbox | None = None
 
     # -- leases -------------------------------------------------------------------
 
@@ -214,6 +215,12 @@ class SqliteBackend(Handle):
 
     def secure(self, fence: Fence, record: Record) -> None:
         pass
+
+    def send(self, fence: Fence) -> None:
+        pass
+
+    def granted_here(self, agent: str) -> bool:
+        return True
 
     # -- rare writes -----------------------------------------------------------------
 

@@ -1,0 +1,176 @@
+"""A host of the real server: its process, its pipes, its messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import COMMAND
+
+Json = Any
+META = "io.modelcontextprotocol/"
+
+
+class Refused(Exception):
+    """A tool's error; its text is what the model reads."""
+
+
+class Host:
+    """One ``recall mcp`` and the pipes to it.
+
+    Every line that comes must parse as JSON; ``receive`` sees to that.
+    """
+
+    def __init__(
+        self, *arguments: str, env: Mapping[str, str], cwd: Path, words: Sequence[str] = (), **more: Any
+    ) -> None:
+        self.process = subprocess.Popen(
+            [COMMAND, *(words or ["mcp", *arguments])],
+            **{
+                "stdin": subprocess.PIPE,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+                "env": env,
+                "cwd": cwd,
+                **more,
+            },
+        )
+        self._rest = b""
+        self._id = 0
+
+    # -- messages ---------------------------------------------------------------------------
+
+    def send_bytes(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def send(self, message: Json) -> None:
+        self.send_bytes(json.dumps(message).encode() + b"\n")
+
+    def receive(self, timeout: float = 30) -> Json:
+        """The next message; None at the end of stdout."""
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + timeout
+        while b"\n" not in self._rest:
+            left = deadline - time.monotonic()
+            assert left > 0, "no answer"
+            if not select.select([self.process.stdout], [], [], left)[0]:
+                continue
+            chunk = os.read(self.process.stdout.fileno(), 1 << 20)
+            if not chunk:
+                assert not self._rest, f"half a line: {self._rest!r}"
+                return None
+            self._rest += chunk
+        line, _, self._rest = self._rest.partition(b"\n")
+        return json.loads(line)
+
+    def request(self, method: str, params: Json = None, *, id: Json = None) -> Json:
+        """Send a request and wait for its answer: the whole message."""
+        if id is None:
+            self._id += 1
+            id = self._id
+        self.send({"jsonrpc": "2.0", "id": id, "method": method} | ({} if params is None else {"params": params}))
+        answer = self.receive()
+        assert answer["id"] == id and answer["jsonrpc"] == "2.0"
+        return answer
+
+    def initialize(self, version: str = "2025-11-25") -> Any:
+        client = {"name": "test", "version": "1"}
+        answer = self.request(
+            "initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": client}, id="init"
+        )
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return answer["result"]
+
+    def call(self, tool: str, /, **arguments: Any) -> Json:
+        """A tool's result. Raises Refused with its text."""
+        answer = self.request("tools/call", {"name": tool, "arguments": arguments})
+        assert "error" not in answer, answer
+        result = answer["result"]
+        (content,) = result["content"]
+        assert content["type"] == "text"
+        if result["isError"]:
+            raise Refused(str(content["text"]))
+        value: Json = json.loads(content["text"])
+        return value
+
+    # -- its end ----------------------------------------------------------------------------
+
+    def end(self, timeout: float = 20) -> int:
+        """Close stdin and wait; the exit code."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        code: int = self.process.wait(timeout)
+        return code
+
+    def log(self) -> str:
+        """What it wrote to stderr, once it has ended."""
+        assert self.process.stderr is not None
+        text: str = self.process.stderr.read().decode()
+        return text
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass
+
+
+Start = Callable[..., Host]
+
+
+@pytest.fixture
+def start(environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
+    """Starts servers and ends them: ``start(*arguments, env=..., ready=True)``; ready ones are initialized."""
+    hosts: list[Host] = []
+
+    def run(*arguments: str, env: Mapping[str, str] | None = None, ready: bool = True, **more: Any) -> Host:
+        host = Host(*arguments, env={**environment, **(env or {})}, cwd=tmp_path, **more)
+        hosts.append(host)
+        if ready:
+            host.initialize()
+        return host
+
+    yield run
+    for host in hosts:
+        host.kill()
+
+
+@pytest.fixture
+def writer(start: Start) -> Host:
+    """A server that writes, initialized."""
+    return start("--write")
+
+
+@pytest.fixture(scope="module")
+def sturdy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """One server for all the bad input of a module: it has to stay up. It has resumed agent ``a``."""
+    home = tmp_path_factory.mktemp("sturdy")
+    plain = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "LANG": "C.UTF-8"}
+    host = Host("--write", env={**plain, "RECALL_DIR": str(home / "store"), "PYTHONWARNINGS": "error"}, cwd=home)
+    host.initialize()
+    host.call("agent_resume", agent_id="a")
+    yield host
+    assert host.end() == 0
+    host.kill()
+
+
+def modern(**params: Any) -> dict[str, Any]:
+    """The params of a request without a session."""
+    return {**params, "_meta": {META + "protocolVersion": "2026-07-28", META + "clientCapabilities": {}}}

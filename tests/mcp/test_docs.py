@@ -1,0 +1,84 @@
+"""What docs/mcp.md shows is so."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recall_cli.mcp.hosts import HOSTS
+from recall_cli.mcp.protocol import LONGEST_ANSWER, SESSIONLESS, SESSIONS
+from tests.conftest import COMMAND, ROOT, Run
+from tests.mcp.conftest import Start
+from tools import readme
+
+TEXT = (ROOT / "docs" / "mcp.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def _servers() -> Iterator[tuple[str, Any]]:
+    """Each host's entry for the server, as that host's format nests it."""
+    for language, text in BLOCKS:
+        if language == "toml":
+            tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no parser for TOML")
+            yield "codex", tomllib.loads(text)["mcp_servers"]["recall"]
+        elif language == "json":
+            found = json.loads(text)
+            (top,) = found
+            assert top in ("mcpServers", "servers")
+            yield top, found[top]["recall"]
+
+
+def test_the_hosts_configurations_start_the_server(start: Start, tmp_path: Path) -> None:
+    """Each snippet is well-formed, has no field that its host does not know, and names a command line that serves."""
+    servers = list(_servers())
+    assert [host for host, _ in servers] == ["mcpServers", "mcpServers", "servers", "codex"]
+    for _, server in servers:
+        assert set(server) <= {"type", "command", "args", "env"}
+        assert server.get("type", "stdio") == "stdio" and server["command"] == "recall"
+        words = [each.replace("${workspaceFolder}", str(tmp_path)) for each in server["args"]]
+        assert "mcp" in words and "--write" in words
+        host = start(words=words)
+        names = [each["name"] for each in host.request("tools/list")["result"]["tools"]]
+        assert "agent_resume" in names
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_printed_configuration_starts_the_server(name: str, run_recall: Run, start: Start, tmp_path: Path) -> None:
+    """It is as the page shows it for the host, with whole paths and the options given; where it goes is said."""
+    place = tmp_path / "a store"
+    done = run_recall("--dir", place, "mcp", "--write", "--no-agent-tools", "--print-config", name)
+    assert done.code == 0 and HOSTS[name].file in done.err and not place.exists()
+    if name == "codex":
+        tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no parser for TOML")
+        server = tomllib.loads(done.out)["mcp_servers"]["recall"]
+    else:
+        server = json.loads(done.out)[HOSTS[name].table]["recall"]
+    shown = dict(zip(("claude-code", "cursor", "vscode", "codex"), _servers(), strict=True))[name][1]
+    assert set(server) == set(shown) and server["command"] == str(COMMAND)
+    host = start(words=server["args"])
+    names = [each["name"] for each in host.request("tools/list")["result"]["tools"]]
+    assert "resolve_action" in names and "agent_resume" not in names
+    assert host.initialize()["serverInfo"]["database"]["url"] == str(place)
+
+
+def test_the_session_by_hand_is_what_happens(tmp_path: Path) -> None:
+    """The block for a shell is run, and its outputs are those of the page."""
+    block = "\n".join(f"```{language}\n{text}```" for language, text in BLOCKS if language == "console")
+    ((name, exchanges),) = readme.run(f"## mcp\n{block}\n", readme.prepared(tmp_path), tmp_path)
+    assert len(exchanges) == 3 and readme.differences(name, exchanges) == []
+
+
+def test_every_block_is_checked() -> None:
+    """There is none in a language that the tests above pass over."""
+    assert {language for language, _ in BLOCKS} == {"json", "toml", "console"}
+
+
+def test_the_numbers_of_the_page_are_the_codes() -> None:
+    """The protocol's revisions and the longest answer."""
+    assert f"{SESSIONS[0]} to {SESSIONS[-1]} (with `initialize`) and {SESSIONLESS[0]} (without)" in TEXT
+    assert f"An answer is at most {LONGEST_ANSWER >> 20} MiB" in TEXT
