@@ -101,19 +101,20 @@ def plan(backend: Prunable, agent: str, base: int, *, keep_turns: int = KEEP_TUR
     """
     with backend.reading():
         pieces, last = backend.path(agent), backend.counters(agent).lsn
-        if not pieces:
-            raise NotFound(what="agent", name=agent, hint="list the agents with: recall agents list")
         lineages = {each.number: each.lineage for each in backend.branches(agent)}
-        seams = {low for (before, _, _), (after, low, _) in pairwise(pieces) if lineages[before] != lineages[after]}
-        base = min(base, last)
-        base -= base in seams  # a beginning has one hash; where two lineages meet there are two
-        if base <= pieces[0][1]:
-            base = 0
-        needed = _needed(backend, agent, base, keep_turns)
-        kept: dict[str, int] = {}
-        for record in _records(backend, agent, needed):
-            kept[record.kind] = kept.get(record.kind, 0) + 1
-        return Plan(agent, base, last, kept, backend.going(agent, base, frozenset(needed)))
+    if not pieces:
+        raise NotFound(what="agent", name=agent, hint="list the agents with: recall agents list")
+    seams = {low for (before, _, _), (after, low, _) in pairwise(pieces) if lineages[before] != lineages[after]}
+    base = min(base, last)
+    base -= base in seams  # a beginning has one hash; where two lineages meet there are two
+    if base <= pieces[0][1]:
+        base = 0
+    # What follows may read much, and is no one moment's: a long read would stop the write-ahead log's recycling.
+    needed = _needed(backend, agent, base, keep_turns)
+    kept: dict[str, int] = {}
+    for record in _records(backend, agent, needed):
+        kept[record.kind] = kept.get(record.kind, 0) + 1
+    return Plan(agent, base, last, kept, backend.going(agent, base, frozenset(needed)))
 
 
 def prune(

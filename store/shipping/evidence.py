@@ -25,6 +25,7 @@ from store.shipping.bucket import Bucket
 from store.shipping.fetch import lines_after, prefix
 from store.shipping.head import Head, chained
 from store.shipping.local import Local, lineage_at
+from store.shipping.packing import ASIDE_NAME, aside_name
 from store.value import value
 from store.values import Action
 
@@ -107,9 +108,8 @@ def everywhere(store: SqliteBackend, agent: str, bucket: Bucket) -> list[Evidenc
         RemoteUnreachable, RemoteRefused, BadHead, Forked.
     """
     own = _local(store, agent)
-    ours = {(each.store, each.number, each.first, each.last) for each in own}
-    others = _remote(bucket, agent, store.on_bad_record)
-    lefts = own + [each for each in others if (each.store, each.number, each.first, each.last) not in ours]
+    ours = {each.name for each in own}
+    lefts = own + [each for each in _remote(bucket, agent, store.on_bad_record) if each.name not in ours]
     if not lefts:
         return []
     found = bucket.get(prefix(agent) + "head.json")
@@ -139,7 +139,7 @@ def rejected(bucket: Bucket, agent: str) -> Iterator[Rejected]:
 
 def filed(bucket: Bucket, agent: str) -> Iterator[Filed]:
     """What all stores have set aside of an agent and put into the bucket."""
-    for name, store, _, first, last, body in _objects(bucket, agent):
+    for name, store, first, last, body in _objects(bucket, agent):
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
                 header = json.loads(file.readline())
@@ -222,42 +222,47 @@ def _key_of(body: str) -> str:
 
 @value
 class _Left:
-    """One aside, wherever it is."""
+    """One aside, wherever it is.
+
+    Attributes:
+        name: what the bucket's object with it is called, below the agent's prefix.
+    """
 
     source: str
+    name: str
     store: str
-    number: int
     first: int
-    last: int
     records: Callable[[], Iterator[Record]]
 
 
 def _local(store: SqliteBackend, agent: str) -> list[_Left]:
     def left(one: asides.Aside) -> _Left:
-        records = lambda: asides.records(store, one)  # noqa: E731
-        return _Left(f"aside {one.number}", store.store_id, one.number, one.first, one.last, records)
+        return _Left(
+            f"aside {one.number}",
+            aside_name(store, one),
+            store.store_id,
+            one.first,
+            lambda: asides.records(store, one),
+        )
 
     return [left(one) for one in asides.asides(store, agent)]
 
 
 def _remote(bucket: Bucket, agent: str, bad: Callable[[BadRecord], None]) -> list[_Left]:
     return [
-        _Left(name, store, number, first, last, _reader(body, agent, name, bad))
-        for name, store, number, first, last, body in _objects(bucket, agent)
+        _Left(name, name, store, first, _reader(body, agent, name, bad))
+        for name, store, first, _, body in _objects(bucket, agent)
     ]
 
 
-def _objects(bucket: Bucket, agent: str) -> Iterator[tuple[str, str, int, int, int, bytes]]:
-    """The objects that hold asides (``Packer.file_asides``): name, store, number, first and last lsn, and bytes."""
-    start = f"{prefix(agent)}aside/"
-    for each in bucket.list(start):
-        parts = each.key.removeprefix(start).removesuffix(".jsonl.gz").rsplit("-", 3)
-        if not each.key.endswith(".jsonl.gz") or len(parts) != 4 or not all(map(str.isdecimal, parts[1:])):
-            continue
-        found = bucket.get(each.key)
-        if found is not None:
-            number, first, last = map(int, parts[1:])
-            yield each.key.removeprefix(prefix(agent)), parts[0], number, first, last, found.body
+def _objects(bucket: Bucket, agent: str) -> Iterator[tuple[str, str, int, int, bytes]]:
+    """The objects that hold asides: their names, whose they are, the first and the last lsn, and their bytes."""
+    for each in bucket.list(f"{prefix(agent)}aside/"):
+        name = each.key.removeprefix(prefix(agent))
+        parts = ASIDE_NAME.fullmatch(name)
+        found = bucket.get(each.key) if parts else None
+        if parts and found:
+            yield name, parts[1], int(parts[2]), int(parts[3]), found.body
 
 
 def _reader(body: bytes, agent: str, name: str, bad: Callable[[BadRecord], None]) -> Callable[[], Iterator[Record]]:

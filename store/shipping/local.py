@@ -96,6 +96,29 @@ class Local:
 
         self.store.shipping(work)
 
+    def follow(self, head: Head, etag: str) -> None:
+        """Keep what the bucket has, and who has the lease there: also of a log that nothing was written to yet."""
+        row, mark, now = self.store.lease(self.agent), self.store.mark(self.agent), self.store.clock.now()
+
+        def work(ledger: Ledger) -> None:
+            lease = cached(head, row, now)
+            if row is None:
+                branch = ledger.new_branch(
+                    self.agent,
+                    lease.lineage,
+                    parent=0,
+                    start=head.base,
+                    start_hash=head.base_hash,
+                    reason="from the bucket",
+                    at=now,
+                )
+                lease = replace(lease, branch=branch)
+            if row is None or mark is None or mark.rev != head.rev:
+                ledger.put_lease(lease)
+            self.learn_in(ledger, head, etag)
+
+        self.store.shipping(work)
+
     def learn_in(self, ledger: Ledger, head: Head, etag: str, *, sent: Instant | None = None) -> None:
         """The same inside a transaction."""
         before = self.store.mark(self.agent)
@@ -159,12 +182,8 @@ class Local:
             if not new:
                 shipped = (chunk[-1][0], chunk[-1][2])
                 continue
-            first = new[0][0]
-            if first <= last:
-                link = next((each[2] for each in chunk if each[0] == first - 1), shipped[1])
-                self.set_aside(first - 1, link, f"the bucket's log went on otherwise from lsn {first}")
-                aside = True
-            self._take_in(bucket, head, new)
+            before_it = next((each[2] for each in chunk if each[0] == new[0][0] - 1), shipped[1])
+            aside = self._take_in(bucket, head, new, before_it) or aside
             last, shipped = new[-1][0], (new[-1][0], new[-1][2])
         return aside
 
@@ -189,7 +208,15 @@ class Local:
             self.store.shipping(work)
         return head.base, head.base_hash
 
-    def _take_in(self, bucket: Bucket, head: Head, lines: Sequence[Line]) -> None:
+    def _take_in(self, bucket: Bucket, head: Head, lines: Sequence[Line], link: bytes) -> bool:
+        """Add lines of the bucket; what this log has in their place is set aside in the same transaction.
+
+        Args:
+            link: the chain's hash before the first of them.
+
+        Returns:
+            whether anything was set aside.
+        """
         blobs: dict[str, bytes] = {}
         for _, line, _ in lines:
             blobs.update(blobs_of(bucket, head, line))
@@ -198,15 +225,21 @@ class Local:
                 blobs.clear()
         self._store_blobs(blobs)
 
-        def work(ledger: Ledger) -> None:
+        def work(ledger: Ledger) -> bool:
             lease = self.store.lease(self.agent)
-            now = self.store.clock.now()
+            now, first = self.store.clock.now(), lines[0][0]
+            # Looked at here and not before: another thread may have written while the bucket was asked.
+            aside = lease is not None and self.last()[0] >= first
+            if lease is not None and aside:
+                reason = f"the bucket's log went on otherwise from lsn {first}"
+                lease = ledger.set_aside(lease, first - 1, link, reason, now)
             for branch, lineage, part in self._by_branch(ledger, head, lease.branch if lease else 0, lines, now):
                 lease = self.store.lease(self.agent)
                 ledger.put_lease(replace(cached(head, lease, now), branch=branch, lineage=lineage))
                 ledger.extend(self.agent, branch, part)
+            return aside
 
-        self.store.shipping(work)
+        return self.store.shipping(work)
 
     def _store_blobs(self, blobs: dict[str, bytes]) -> None:
         def work(ledger: Ledger) -> None:

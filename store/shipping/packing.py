@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from store import asides
 from store.audit import blobs_named
@@ -20,6 +22,9 @@ from store.shipping.head import Head, Origin, Segment
 from store.shipping.local import Local
 from store.shipping.segment import make_segment
 from store.value import value
+
+if TYPE_CHECKING:
+    from store.backends.sqlite import SqliteBackend
 
 
 @value
@@ -123,9 +128,19 @@ class Packer:
         store = self._local.store
         for one in asides.asides(store, self._local.agent):
             body = gzip.compress(b"".join(asides.export(store, one)), 6, mtime=0)
-            # By what it is: a copy of this directory is a store of the same id, and left something else there.
-            last = next(store.log(one.agent, after=one.last - 1, branch=one.branch, limit=1))
-            name = f"{store.store_id}-{one.number}-{one.first}-{one.last}-{last.hash.hex()[:16]}"
-            key = f"{self._prefix}aside/{name}.jsonl.gz"
+            key = self._prefix + aside_name(store, one)
             with suppress(RemoteUnreachable, RemoteRefused):  # sync push tries again
                 self._bucket.create(key, body)
+
+
+# A store's id, the aside's number, its first and last lsn, and the hash of its last record.
+ASIDE_NAME = re.compile(r"aside/([0-9a-f]+)-[0-9]+-([0-9]{1,18})-([0-9]{1,18})-[0-9a-f]{16}\.jsonl\.gz")
+
+
+def aside_name(store: SqliteBackend, one: asides.Aside) -> str:
+    """What the object with an aside is called, below the agent's prefix.
+
+    By what it is: a copy of this directory is a store of the same id, and left something else there.
+    """
+    last = next(store.log(one.agent, after=one.last - 1, branch=one.branch, limit=1))
+    return f"aside/{store.store_id}-{one.number}-{one.first}-{one.last}-{last.hash.hex()[:16]}.jsonl.gz"

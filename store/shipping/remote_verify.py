@@ -16,7 +16,7 @@ from store.backend import Branch
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.ledger import numbered_or_named
 from store.canonical import first_hash
-from store.errors import BadHead, BadRecord, RemoteNewer
+from store.errors import BadHead, BadRecord, NotFound, RemoteNewer
 from store.records import Record
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
@@ -64,8 +64,14 @@ def verify_remote(
         agents: which ones; all in the bucket unless given.
 
     Raises:
+        NotFound: neither the bucket nor this store's memory of it has a named agent.
         RemoteUnreachable, RemoteRefused: the bucket cannot be read.
     """
+    for agent in agents:
+        unknown = store.mark(agent) is None and next(iter(bucket.list(prefix(agent))), None) is None
+        if unknown:
+            hint = f"ship it with: recall sync push {agent}"
+            raise NotFound(what="agent", name=f"{agent} in {bucket.name}", hint=hint)
     for agent in agents or agents_in(bucket):
         yield from _Check(store, bucket, agent).run()
 

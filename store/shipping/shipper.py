@@ -520,8 +520,8 @@ class Shipper:
                 return seen.head
             seen = self._read_up(local, seen)
             assert seen.head is not None
-            if local.hash_at(seen.head.last) == seen.head.hash:
-                local.learn(seen.head, seen.etag)
+            if seen.head.last == seen.head.base or local.hash_at(seen.head.last) == seen.head.hash:
+                local.follow(seen.head, seen.etag)
             return seen.head
 
     def _writes(self, head: Head) -> bool:

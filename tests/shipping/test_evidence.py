@@ -197,7 +197,7 @@ def test_evidence_that_cannot_be_read_is_named_and_hides_nothing_else(
     begun_in_vain(agent, bucket)
     overtaken(ours, theirs, agent).release()
     body, etag, at = bucket.objects[filed(bucket)]
-    bucket.objects["agents/bot/aside/" + "0" * 32 + "-2-1-9.jsonl.gz"] = (spoil(body), etag, at)
+    bucket.objects["agents/bot/aside/" + "0" * 32 + "-2-1-9-" + "0" * 16 + ".jsonl.gz"] = (spoil(body), etag, at)
     found = evidence.everywhere(theirs.backend, "bot", bucket)
     assert NEVER_EXECUTED in [each.verdict for each in found]
     assert bad and "cannot be read" in bad[0].message

@@ -374,3 +374,30 @@ def test_25_what_two_copies_of_a_directory_set_aside_is_kept_of_both(world: Worl
     said = json.dumps(filed(world))
     assert "only in a" in said and "only in copy" in said
     world.check()
+
+
+@on_seaweedfs
+def test_who_holds_an_agent_elsewhere_is_seen_by_those_who_only_pull(world: World) -> None:
+    """A reader knows an agent before its first record, and every later holder, release and record of it."""
+    reader = world.machine("reader", bucket=world.direct)
+
+    def seen() -> tuple[int, str, str, int]:
+        reader.shipper.pull(AGENT)
+        lease = reader.lease(AGENT)
+        assert lease is not None
+        return lease.epoch, lease.incarnation, lease.state, reader.counters(AGENT).lsn
+
+    agent = resumed(world.machine("a"))
+    fence = fence_of(agent)
+    assert seen() == (1, fence.incarnation, "held", 0)
+    agent.begin_action("lookup", "idempotent", "1")
+    assert seen() == (1, fence.incarnation, "held", 3)
+    agent.begin_action("lookup", "idempotent", "2")
+    assert seen() == (1, fence.incarnation, "held", 4)
+    agent.release()
+    assert seen() == (1, fence.incarnation, "released", 4)
+    again = resumed(world.machine("b"))
+    assert seen() == (2, fence_of(again).incarnation, "held", 4)
+    again.release()
+    assert seen()[2:] == ("released", 5)
+    world.check()

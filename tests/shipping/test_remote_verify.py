@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from store.errors import NotFound
 from store.pruning import prune
 from store.shipping.backend import ShippingBackend
 from store.shipping.head import Segment
@@ -216,6 +217,12 @@ def test_every_agent_in_the_bucket_is_checked(store: ShippingBackend, bucket: Me
     assert list(agents_in(bucket)) == names
     ends = [each for each in verify_remote(store, bucket) if isinstance(each, RemoteChecked)]
     assert [each.agent for each in ends] == names
+
+
+def test_an_agent_that_never_was_there_is_not_found(store: ShippingBackend) -> None:
+    """A name that neither the bucket nor the store knows of is a mistake, not damage."""
+    with pytest.raises(NotFound):
+        found(store, "nobody")
 
 
 def test_on_a_real_server(server: Server, tmp_path: Path) -> None:

@@ -177,9 +177,9 @@ def test_collection_deletes_only_what_no_head_can_need(
     write(store, 60)
     orphan = f"agents/{AGENT}/blob/1-{'0' * 64}"
     bucket.objects[orphan] = (b"orphan", '"o"', bucket.now)
+    write(store, 1)  # a later epoch
     for key in ("aside/1-x", "inbox/y.json", "seg/odd", "idx/0-x"):
         bucket.objects[f"agents/{AGENT}/{key}"] = (b"", '"o"', 0.0)
-    write(store, 1)  # a later epoch
     needed = {key for key, _ in referenced(bucket, bucket.head())}
     there = bucket.keys("seg") + bucket.keys("idx")
     assert set(there) - needed, "nothing was left over"

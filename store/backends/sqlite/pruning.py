@@ -74,9 +74,7 @@ class Pruning:
 
     def going(self, base: int, kept: frozenset[int] = frozenset()) -> Going:
         """What is going to be taken away up to lsn ``base``, if the records ``kept`` are first written again."""
-        with self._backend.reading():
-            _, going = self._gone(base, kept)
-        return going
+        return self._gone(base, kept)[1]
 
     def cut(self, fence: Fence, base: int, before: Callable[[], None], after: Callable[[], None]) -> Going:
         """Let the log begin above lsn ``base``, and take away what came before.
