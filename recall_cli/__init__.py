@@ -36,14 +36,17 @@ if TYPE_CHECKING:
     from store.errors import LeaseHeld as LeaseHeld
     from store.errors import LeaseLost as LeaseLost
     from store.errors import LeaseNotHeld as LeaseNotHeld
+    from store.errors import MayStillRun as MayStillRun
     from store.errors import NeedsSettling as NeedsSettling
     from store.errors import NetworkFilesystem as NetworkFilesystem
+    from store.errors import NotApplied as NotApplied
     from store.errors import NotAttached as NotAttached
     from store.errors import NotFound as NotFound
     from store.errors import NotLastAttempt as NotLastAttempt
     from store.errors import NotShipped as NotShipped
     from store.errors import OtherLog as OtherLog
     from store.errors import PlatformUnsupported as PlatformUnsupported
+    from store.errors import Queued as Queued
     from store.errors import RecallError as RecallError
     from store.errors import RefTaken as RefTaken
     from store.errors import RemoteChanged as RemoteChanged
@@ -80,11 +83,11 @@ __version__ = "1.0.0"
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ERRORS = (
     "RecallError InvalidInput NotFound NotAttached StoreMissing StoreEmpty LeaseHeld Fenced LeaseLost LeaseExpired "
-    "LeaseNotHeld TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch NotLastAttempt RefTaken "
+    "LeaseNotHeld TokenMismatch Conflict ActionClosed NotApplied ActionNotUnknown StepMismatch NotLastAttempt RefTaken "
     "AgentExists AgentArchived OtherLog RemoteForeign AttachedElsewhere Unavailable "
     "TakenAway RemoteChanged RemoteNewer RemoteRefused RemoteUnreachable BucketUnfit "
-    "NotShipped StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable "
-    "StoreNewer NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun "
+    "NotShipped Queued StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable "
+    "StoreNewer NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun MayStillRun "
     "ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport BadHead Forked"
 )
 _HOMES = {
