@@ -1,6 +1,6 @@
 """Clocks that stand still or jump: they may delay a takeover or start one early, and never let two write.
 
-Numbers of rows are those of the interleavings that the protocol has to survive.
+Numbers of rows are those of ``test_interleavings.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Copies of a directory and clones of a machine: one epoch has one writer, and what the others wrote is kept.
 
-Numbers of rows are those of the interleavings that the protocol has to survive.
+Numbers of rows are those of ``test_interleavings.py``.
 """
 
 from __future__ import annotations

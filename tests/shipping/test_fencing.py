@@ -1,6 +1,6 @@
 """Two who both take themselves for the agent: one of them writes, and what the other wrote is set aside and shown.
 
-Numbers of rows are those of the interleavings that the protocol has to survive.
+Numbers of rows are those of ``test_interleavings.py``.
 """
 
 from __future__ import annotations

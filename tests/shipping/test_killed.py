@@ -1,6 +1,6 @@
 """Real processes on a real bucket, killed or stopped at every request that they make.
 
-Numbers of rows are those of the interleavings that the protocol has to survive.
+Numbers of rows are those of ``test_interleavings.py``.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def patiently_resumed(world: World, name: str) -> Agent:
 
 @on_moto
 def test_5_stopped_past_its_ttl_a_process_writes_nothing_more(world: World, workers: Workers) -> None:
-    """Row 5 and 12, SIGSTOP past the ttl, takeover, SIGCONT: every late write is refused, and what it left is aside."""
+    """Rows 5 and 12, SIGSTOP past the ttl, takeover, SIGCONT: every late write is refused, before it is made."""
     attach(world.directory / "a", world.location)
     worker = workers.start("sleeper", world.directory / "a", AGENT)
     worker.wait_for("stopped")

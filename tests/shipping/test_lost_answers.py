@@ -1,6 +1,6 @@
 """Answers that are lost, late or untrue: what was called durable is there, and nothing is there twice.
 
-Numbers of rows are those of the interleavings that the protocol has to survive.
+Numbers of rows are those of ``test_interleavings.py``.
 """
 
 from __future__ import annotations
