@@ -16,8 +16,9 @@ from recall_cli.session import reading
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.files import exists
 from store.backends.sqlite.marks import Remote
-from store.errors import InvalidInput, NotAttached, StoreMissing
+from store.errors import InvalidInput, StoreMissing
 from store.opening import ship_mode
+from store.remote_errors import NotAttached
 from store.shipping.attaching import Attached, Report, agents_of, attach, connect, detach
 from store.shipping.bucket import SSE, Location
 from store.shipping.checking import steps

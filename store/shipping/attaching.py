@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Literal
 from store.backends.sqlite.ledger import Ledger
 from store.backends.sqlite.marks import Remote
 from store.clock import Random, rfc3339
-from store.errors import (
+from store.errors import LeaseHeld
+from store.lease import DEFAULT_TTL_MS, Lease, LeaseRequest
+from store.process import provably_dead, this_process
+from store.remote_errors import (
     AttachedElsewhere,
     BadHead,
     Forked,
-    LeaseHeld,
     NotAttached,
     NotShipped,
     OtherLog,
     RemoteRefused,
     RemoteUnreachable,
 )
-from store.lease import DEFAULT_TTL_MS, Lease, LeaseRequest
-from store.process import provably_dead, this_process
 from store.shipping import protocol
 from store.shipping.bucket import Bucket, Dialect, Location
 from store.shipping.fetch import Replaced, lines_after, prefix

@@ -16,9 +16,9 @@ from dataclasses import field, fields, replace
 from typing import Any, Literal
 
 from store.canonical import first_hash, next_hash
-from store.errors import BadHead, RemoteNewer
 from store.lease import MOST_TTL_MS, Fence
 from store.process import Process
+from store.remote_errors import BadHead, RemoteNewer
 from store.value import value
 
 FORMAT = "recall.head/1"

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from store.backends.sqlite.marks import Mark, Remote
-from store.errors import BadHead, Forked, RecallError, RemoteChanged, RemoteUnreachable
+from store.errors import RecallError
+from store.remote_errors import BadHead, Forked, RemoteChanged, RemoteUnreachable
 from store.shipping import protocol
 from store.shipping.bucket import Bucket, Object
 from store.shipping.fetch import Replaced, prefix

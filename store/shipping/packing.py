@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from store import asides
 from store.audit import blobs_named
-from store.errors import RemoteRefused, RemoteUnreachable
 from store.lease import LeaseRequest
 from store.records import Record
+from store.remote_errors import RemoteRefused, RemoteUnreachable
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix

@@ -16,8 +16,9 @@ from store.backend import Branch
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.ledger import numbered_or_named
 from store.canonical import first_hash
-from store.errors import BadHead, BadRecord, NotFound, RemoteNewer
+from store.errors import BadRecord, NotFound
 from store.records import Record
+from store.remote_errors import BadHead, RemoteNewer
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix

@@ -13,7 +13,7 @@ import json
 import zlib
 from collections.abc import Sequence
 
-from store.errors import BadHead
+from store.remote_errors import BadHead
 from store.shipping.head import Head, Page, Segment, page_of, plain_reference, reached, segment_of
 
 _PAGE = "recall.index/1"

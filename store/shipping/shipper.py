@@ -14,9 +14,10 @@ from typing import Literal
 
 from store.backends.sqlite.marks import Mark
 from store.clock import Instant
-from store.errors import Forked, LeaseLost, NotShipped, RemoteRefused
+from store.errors import LeaseLost
 from store.lease import Fence
 from store.records import Record
+from store.remote_errors import Forked, NotShipped, RemoteRefused
 from store.shipping import protocol
 from store.shipping.head import Head
 from store.shipping.local import Local

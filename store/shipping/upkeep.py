@@ -17,7 +17,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from store.audit import blobs_named, body_of
-from store.errors import BadHead, NotFound, RemoteRefused
+from store.errors import NotFound
+from store.remote_errors import BadHead, RemoteRefused
 from store.shipping.bucket import Bucket, Listed
 from store.shipping.fetch import Replaced, lines_after, prefix
 from store.shipping.head import Head, Page, Segment, moved_into, reached

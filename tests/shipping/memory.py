@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 
 from store.clock import Clock, SystemClock
-from store.errors import RemoteRefused, RemoteUnreachable
+from store.remote_errors import RemoteRefused, RemoteUnreachable
 from store.shipping.bucket import Listed, Location, Object, Swap
 
 DOWN, LOST, REFUSED = "down", "lost", "refused"

@@ -7,7 +7,7 @@ from random import Random
 from typing import Protocol
 
 from store.clock import Instant
-from store.errors import RemoteUnreachable
+from store.remote_errors import RemoteUnreachable
 from store.shipping.bucket import Listed, Object, Swap
 from store.value import value
 from tests.shipping.memory import MemoryBucket

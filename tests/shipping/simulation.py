@@ -25,11 +25,12 @@ from typing import Any
 
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.marks import Remote
-from store.errors import Fenced, Forked, LeaseHeld, LeaseLost, NotFound, RecallError, Unavailable
+from store.errors import Fenced, LeaseHeld, LeaseLost, NotFound, RecallError, Unavailable
 from store.keeper import Keeper
 from store.lease import Fence, LeaseRequest
 from store.process import Process
 from store.records import ACTION, NEXT, TURN, Draft, Record
+from store.remote_errors import Forked
 from store.shipping.backend import ShippingBackend
 from store.shipping.packing import Limits
 from store.shipping.protocol import elapsed_ms

@@ -10,20 +10,17 @@ from pathlib import Path
 import pytest
 
 from store.asides import asides
-from store.errors import (
+from store.errors import Fenced, InvalidInput, LeaseHeld, RecallError
+from store.records import NEXT, TURN, Draft
+from store.remote_errors import (
     AttachedElsewhere,
-    Fenced,
-    InvalidInput,
-    LeaseHeld,
     NotAttached,
     NotShipped,
     OtherLog,
-    RecallError,
     RemoteChanged,
     RemoteForeign,
     TakenAway,
 )
-from store.records import NEXT, TURN, Draft
 from store.restore import restore
 from store.shipping.attaching import agents_of
 from store.shipping.bucket import Location, location_named

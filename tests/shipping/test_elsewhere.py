@@ -12,7 +12,8 @@ import pytest
 
 from store.access import break_lease
 from store.agent import Agent
-from store.errors import LeaseLost, NotShipped
+from store.errors import LeaseLost
+from store.remote_errors import NotShipped
 from store.shipping.backend import ShippingBackend
 from store.shipping.bucket import Bucket, Listed, Location, Object, Swap
 from store.shipping.s3 import S3Bucket

@@ -13,7 +13,8 @@ import pytest
 
 from store.access import break_lease
 from store.agent import Agent
-from store.errors import BadRecord, LeaseLost, NotShipped, RecallError
+from store.errors import BadRecord, LeaseLost, RecallError
+from store.remote_errors import NotShipped
 from store.shipping import evidence, protocol
 from store.shipping.backend import ShippingBackend
 from store.shipping.evidence import MAY_HAVE_RUN, NEVER_EXECUTED, Evidence

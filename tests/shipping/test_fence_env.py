@@ -13,14 +13,8 @@ import pytest
 from store.access import break_lease
 from store.actions import ActionEnd
 from store.agent import Agent
-from store.errors import (
-    AlreadyBegun,
-    LeaseHeld,
-    MayStillRun,
-    NotShipped,
-    RemoteRefused,
-    Unavailable,
-)
+from store.errors import AlreadyBegun, LeaseHeld, MayStillRun, Unavailable
+from store.remote_errors import NotShipped, RemoteRefused
 from store.shipping.backend import ShippingBackend
 from store.values import Action
 from tests.conftest import Ended, Run

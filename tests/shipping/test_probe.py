@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from store.clock import SystemRandom
-from store.errors import BucketUnfit, RemoteRefused, RemoteUnreachable
+from store.remote_errors import BucketUnfit, RemoteRefused, RemoteUnreachable
 from store.shipping.bucket import Dialect
 from store.shipping.probe import STEPS, probe
 from store.shipping.s3 import S3Bucket

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from store.asides import asides
-from store.errors import Conflict, Corrupt, LeaseHeld, RemoteRefused
+from store.errors import Conflict, Corrupt, LeaseHeld
+from store.remote_errors import RemoteRefused
 from store.shipping.repairing import Finding, Keep, Repaired, Repairing, examine
 from tests.engine import request
 from tests.shipping.machines import AGENT, HEAD

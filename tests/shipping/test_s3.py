@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import recall_cli
-from store.errors import RemoteRefused
+from store.remote_errors import RemoteRefused
 from store.shipping.bucket import Location, Swap
 from store.shipping.s3 import S3Bucket
 from tests.shipping import faults

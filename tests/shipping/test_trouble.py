@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from store.errors import RemoteRefused, RemoteUnreachable
+from store.remote_errors import RemoteRefused, RemoteUnreachable
 from store.shipping.bucket import Location
 from store.shipping.s3 import S3Bucket
 from tests.shipping import faults

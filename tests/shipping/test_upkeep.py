@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from store.errors import BadHead, LeaseLost, NotFound
+from store.errors import LeaseLost, NotFound
+from store.remote_errors import BadHead
 from store.shipping.backend import ShippingBackend
 from store.shipping.head import Segment
 from store.shipping.packing import Limits
