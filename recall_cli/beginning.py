@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from recall_cli.options import Globals
+from recall_cli.values import json_document
 from store.errors import Unavailable
 from store.text import quoted
 from store.values import Action
@@ -44,3 +46,12 @@ def begun(agent: Agent, call: str, begin: Callable[[], Action]) -> Action:
         raise NotStarted(
             call=quoted(call), reason=problem.message, seq=seq, hint=problem.hint, partial=problem.partial
         ) from problem
+
+
+_PLAIN = "arguments that start with { or [ must be JSON; as plain text, put a word before them"
+
+
+def arguments(here: Globals, given: str) -> Any:
+    """What a call is given, as --args has it: JSON, or plain text. Raises InvalidInput."""
+    text = here.values.read("--args", given)
+    return json_document("--args", text, hint=_PLAIN) if text.lstrip()[:1] in ("{", "[") else text

@@ -35,7 +35,7 @@ ROWS = [
 ]
 # Of the modules of store.shipping the same; they stand above the backend and below the agent.
 SHIPPING_ROWS = [
-    {"bucket", "locking"},
+    {"bucket", "locking", "references"},
     {"head", "s3_faults"},
     {"s3", "probe"},
     {"segment", "protocol"},
@@ -48,8 +48,8 @@ SHIPPING_ROWS = [
     {"shipper"},
     {"worker"},
     {"backend"},
-    {"opening", "attaching", "syncing"},
-    {"checking", "repairing"},
+    {"opening", "bringing", "syncing"},
+    {"attaching", "detaching", "checking", "repairing"},
 ]
 BACKENDS_USE = {
     "errors", "remote_errors", "value", "clock", "text", "canonical", "process", "records", "lease", "log", "backend",

@@ -18,8 +18,9 @@ from store.remote_errors import RemoteRefused, RemoteUnreachable
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix
-from store.shipping.head import Head, Origin, Segment
+from store.shipping.head import Head, Origin
 from store.shipping.local import Local
+from store.shipping.references import Segment
 from store.shipping.segment import make_segment
 from store.value import value
 

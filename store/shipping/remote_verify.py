@@ -22,9 +22,10 @@ from store.remote_errors import BadHead, RemoteNewer
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix
-from store.shipping.head import Head, Segment, chained
+from store.shipping.head import Head, chained
 from store.shipping.local import Local
 from store.shipping.place import agents_in
+from store.shipping.references import Segment
 from store.shipping.segment import read_page, read_segment
 from store.value import value
 from store.verify import Problem

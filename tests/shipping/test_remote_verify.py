@@ -13,9 +13,9 @@ import pytest
 from store.errors import NotFound
 from store.pruning import prune
 from store.shipping.backend import ShippingBackend
-from store.shipping.head import Segment
 from store.shipping.packing import Limits
 from store.shipping.place import agents_in
+from store.shipping.references import Segment
 from store.shipping.remote_verify import RemoteChecked, verify_remote
 from store.shipping.segment import make_segment
 from store.shipping.upkeep import collect

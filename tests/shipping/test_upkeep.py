@@ -13,8 +13,8 @@ import pytest
 from store.errors import LeaseLost, NotFound
 from store.remote_errors import BadHead
 from store.shipping.backend import ShippingBackend
-from store.shipping.head import Segment
 from store.shipping.packing import Limits
+from store.shipping.references import Segment
 from store.shipping.upkeep import collect, merge_plan, merged_into, referenced
 from tests.shipping.machines import AGENT, blank_head, head_in, machine, names_in, resumed
 from tests.shipping.memory import MemoryBucket, nothing

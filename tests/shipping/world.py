@@ -9,8 +9,10 @@ from typing import Any
 from store.access import once
 from store.backends.sqlite import SqliteBackend
 from store.records import TURN
-from store.shipping.attaching import Attached, Report, attach, detach
+from store.shipping.attaching import Attached, attach
+from store.shipping.bringing import Report
 from store.shipping.bucket import DEFAULT
+from store.shipping.detaching import detach
 from store.shipping.head import Head
 from store.shipping.opening import open_shipping
 from tests.keeping import problems
