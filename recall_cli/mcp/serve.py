@@ -154,14 +154,14 @@ class _Worker(threading.Thread):
             self._changed.notify()
 
     def _answered_now(self, message: Any) -> bool:
-        """Answer beside the call that is under way, where that cannot block: False if an answer is being read now."""
-        if not self._output.acquire(blocking=False):
+        """Answer beside the call that is under way, unless that could block: the reader must never wait for a client."""
+        line = b"".join(line_of(each) for each in [self._protocol.answer(message)] if each is not None)
+        if len(line) > select.PIPE_BUF or not self._output.acquire(timeout=_TICK):  # the last answer may just be out
             return False
         try:
             ready = bool(select.select([], [self._taken], [], 0)[1])
-            answer = self._protocol.answer(message) if ready else None
-            if answer is not None:
-                write_all(self._taken, line_of(answer))
+            if ready:
+                write_all(self._taken, line)
             return ready
         except OSError:
             return False  # the worker will find out, too
@@ -173,8 +173,14 @@ class _Worker(threading.Thread):
             message, size = each
             if isinstance(message, dict) and message.get("id") == id and message.get("method") != "initialize":
                 self._waiting.remove(each)
-                self._size -= size
+                self._let_go(size)
                 return
+
+    def _let_go(self, size: int) -> None:
+        self._size -= size
+        if self.full and self._size <= _MOST_WAITING:
+            self.full = False
+            self._wake()
 
     def finish(self, *, at_once: bool) -> None:
         """No more will come; answer what waits, or only finish what is under way."""
@@ -208,10 +214,7 @@ class _Worker(threading.Thread):
             if not self._waiting:
                 return _END
             message, size = self._waiting.popleft()
-            self._size -= size
-            if self.full and self._size <= _MOST_WAITING:
-                self.full = False
-                self._wake()
+            self._let_go(size)
             return message
 
     def _wake(self) -> None:

@@ -187,6 +187,29 @@ def test_while_a_call_takes_long_the_next_are_heard(writer: Host, environment: d
     assert [each["content"] for each in writer.call("recent_turns", agent_id="a")] == ["1", "3"]
 
 
+def test_a_large_call_that_is_cancelled_makes_room(writer: Host, environment: dict[str, str]) -> None:
+    """What waits may be so much that nothing more is read; if just that is cancelled, reading goes on."""
+    writer.call("agent_resume", agent_id="a")
+    junk = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"junk": "x" * (65 << 20)}}
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}}
+    with held_up(environment):
+        writer.send(record(1))
+        writer.send_bytes(json.dumps(junk).encode())
+        writer.send_bytes(b"\n" + json.dumps(cancel).encode() + b"\n")
+    assert writer.receive()["id"] == 1
+    assert writer.request("ping")["result"] == {}
+
+
+@pytest.mark.parametrize("told", ["stdin", "signal"])
+def test_a_ping_that_is_answered_at_length_holds_nothing_up(writer: Host, told: str) -> None:
+    """Its answer, with the id that it came with, fills the pipe of a client that does not read: it ends all the same."""
+    writer.send({"jsonrpc": "2.0", "id": "x" * 500_000, "method": "ping"})
+    time.sleep(0.3)
+    assert writer.process.stdin is not None
+    writer.process.stdin.close() if told == "stdin" else writer.process.send_signal(signal.SIGTERM)
+    assert writer.process.wait(8) == 0
+
+
 def test_it_ends_although_its_store_is_held_up(writer: Host, environment: dict[str, str]) -> None:
     """A call that waits and a release that cannot be written keep it for seconds at most; its death frees the agent."""
     writer.call("agent_resume", agent_id="a", lease_ttl_seconds=3600)
