@@ -24,6 +24,7 @@ from recall_cli.streams import write_all
 
 _CHUNK = 1 << 20
 _MOST_WAITING = 64 << 20  # bytes of messages that wait for their turn; beyond it stdin is left alone
+_OVERHEAD = 1 << 10  # bytes of even the smallest message while it waits
 _GRACE = 10.0  # seconds for what was asked before stdin closed
 _LAST = 1.0  # seconds for the call that is under way when a signal comes
 _STUCK = 2.0  # seconds that an answer may wait to be read once stdin has closed
@@ -140,7 +141,7 @@ class _Worker(threading.Thread):
     def take(self, line: bytes | framing.Broken) -> None:
         """A message for later. A ping is answered at once, and a cancellation takes out what waits."""
         message = framing.parse(line) if isinstance(line, bytes) else line
-        size = len(line) if isinstance(line, bytes) else 0
+        size = _OVERHEAD + (len(line) if isinstance(line, bytes) else 0)
         if isinstance(message, dict) and message.get("method") == "ping" and self._answered_now(message):
             return
         cancelled = cancels(message)
@@ -154,7 +155,7 @@ class _Worker(threading.Thread):
             self._changed.notify()
 
     def _answered_now(self, message: Any) -> bool:
-        """Answer beside the call that is under way, unless that could block: the reader must never wait for a client."""
+        """Answer beside the call that is under way, if that cannot block: the reader must never wait for a client."""
         line = b"".join(line_of(each) for each in [self._protocol.answer(message)] if each is not None)
         if len(line) > select.PIPE_BUF or not self._output.acquire(timeout=_TICK):  # the last answer may just be out
             return False
