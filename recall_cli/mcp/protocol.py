@@ -16,8 +16,9 @@ from recall_cli import __version__
 from recall_cli.mcp import framing, offers
 from recall_cli.mcp.fitting import LONGEST_ANSWER, result_text
 from recall_cli.mcp.framing import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refused, failure
+from recall_cli.mcp.log import complain
 from recall_cli.mcp.refusals import guarded, refusal
-from recall_cli.mcp.session import Session, complain
+from recall_cli.mcp.session import Session
 from recall_cli.mcp.tool import Tool
 from recall_cli.mcp.tools import offered
 from store.errors import InvalidInput, RecallError

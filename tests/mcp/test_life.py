@@ -6,12 +6,13 @@ import fcntl
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 
 from store.backends.sqlite import SqliteBackend
 from tests.conftest import COMMAND, Run
-from tests.mcp.conftest import Host, Refused, Start
+from tests.mcp.conftest import Host, Refused, Start, modern
 
 # A host that resumes an agent, says so, and then waits to be killed. Its server is a child like any host's.
 _HOST = """
@@ -388,3 +389,43 @@ def test_a_stream_that_is_closed_ends_it_quietly(run_recall: Run, closed: str) -
     done = run_recall("-c", script, COMMAND, program=("sh",), input=asked + "\n")
     assert done.code == 0 and done.err == ""
     assert done.out.count("\n") == (1 if closed == "2>&-" else 0)
+
+
+def test_a_host_that_never_reads_the_log_holds_nothing_up(writer: Host, environment: dict[str, str]) -> None:
+    """Each bad record is named once, and what stderr does not take is left unsaid: every call is answered."""
+    writer.call("agent_resume", agent_id="a")
+    for _ in range(900):
+        writer.call("record_turn", agent_id="a", role="user", content="x")
+    writer.call("agent_release", agent_id="a")
+    with closing(sqlite3.connect(Path(environment["RECALL_DIR"]) / "recall.db")) as database, database:
+        database.execute("DROP TRIGGER records_no_update")
+        database.execute("UPDATE records SET line = 'broken' WHERE kind = 'turn'")
+    for _ in range(3):
+        seen = 900
+        while seen > 200:
+            assert writer.call("recent_turns", agent_id="a", limit=200, before_seq=seen) == []
+            seen -= 200
+    assert writer.end() == 0
+    said = writer.log().splitlines()
+    assert len(said) == len(set(said)) > 500
+
+
+def test_a_process_with_many_descriptors_serves(environment: dict[str, str], tmp_path: Path) -> None:
+    """A host that leaves it more than a thousand open ones is served like any other."""
+    start = (
+        "import os, sys\n"
+        "for _ in range(1100): os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)\n"
+        "os.execv(sys.argv[1], sys.argv[1:])\n"
+    )
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": modern()}
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -n 4096 && exec "$0" "$@"', sys.executable, "-c", start, COMMAND, "mcp", "--write"],
+        input=json.dumps(asked).encode() + b"\n",
+        capture_output=True,
+        env=environment,
+        cwd=tmp_path,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stderr == b""
+    assert json.loads(done.stdout)["result"]["capabilities"]
