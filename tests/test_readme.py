@@ -31,7 +31,7 @@ def _session(section: str, its: list[readme.Block]) -> str:
 def test_a_document_shows_what_happens(document: str, section: str, tmp_path: Path) -> None:
     """Every block of a section is run in order, and the outputs are those of the document."""
     text = _session(section, [each for each in _blocks(document) if each.section == section])
-    ((name, exchanges),) = readme.run(text, readme.prepared(tmp_path), tmp_path)
+    ((name, exchanges),) = readme.run(text, readme.prepared(tmp_path, text), tmp_path)
     assert exchanges
     found = readme.differences(name, exchanges)
     assert not found, "make it true, or: python tools/readme.py --write\n\n" + "\n\n".join(found)
@@ -40,7 +40,8 @@ def test_a_document_shows_what_happens(document: str, section: str, tmp_path: Pa
 def test_the_readme_may_be_followed_in_one_directory(tmp_path: Path) -> None:
     """Who types the whole tour and then the Python programs in one place sees the same."""
     its = [each for each in _blocks("README.md") if each.section != "Set up"]
-    ((name, exchanges),) = readme.run(_session("all", its), readme.prepared(tmp_path), tmp_path)
+    text = _session("all", its)
+    ((name, exchanges),) = readme.run(text, readme.prepared(tmp_path, text), tmp_path)
     assert readme.differences(name, exchanges) == []
 
 

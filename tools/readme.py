@@ -271,7 +271,7 @@ def _write(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     lines = text.split("\n")
     with tempfile.TemporaryDirectory(prefix="recall-readme-") as scratch:
-        exchanges = [each for _, its in run(text, prepared(Path(scratch)), Path(scratch)) for each in its]
+        exchanges = [each for _, its in run(text, prepared(Path(scratch), text), Path(scratch)) for each in its]
     for exchange in sorted(exchanges, key=lambda each: -each.first):
         if exchange.first:
             lines[exchange.first : exchange.first + len(exchange.expected)] = _renewed(exchange)
@@ -287,8 +287,10 @@ def _renewed(exchange: Exchange) -> list[str]:
     return [*exchange.shown[:at], "…", *exchange.shown[kept:]]
 
 
-def prepared(scratch: Path) -> dict[str, str]:
-    """The environment, with this repository to be cloned from ``$URL``; a clone is set up already.
+def prepared(scratch: Path, text: str) -> dict[str, str]:
+    """The environment for a document: this repository can be cloned from ``$URL``, a clone is set up already.
+
+    A document with an address of S3 in it has a server, the bucket ``my-bucket``, and credentials.
 
     Setting up takes a network and a minute, and the wheel has a test of its
     own; what is seen here is that the README's commands are the Makefile's.
@@ -301,11 +303,22 @@ def prepared(scratch: Path) -> dict[str, str]:
     (hooks / "post-checkout").chmod(0o755)
     config = f"[safe]\n\tdirectory = *\n[init]\n\ttemplateDir = {hooks.parent}\n"
     (scratch / "gitconfig").write_text(config, encoding="utf-8")
-    return environment() | {
-        "URL": str(ROOT),
-        "GIT_CONFIG_GLOBAL": str(scratch / "gitconfig"),
-        "TESTS": "--collect-only -q tests/cli/test_shell.py",  # all of them would run this one again
-    }
+    return (
+        environment()
+        | (_bucket(scratch) if "s3://" in text else {})
+        | {
+            "URL": str(ROOT),
+            "GIT_CONFIG_GLOBAL": str(scratch / "gitconfig"),
+            "TESTS": "--collect-only -q tests/cli/test_shell.py",  # all of them would run this one again
+        }
+    )
+
+
+def _bucket(scratch: Path) -> dict[str, str]:
+    from tests.shipping.servers import CREDENTIALS, own_server
+
+    server = own_server("moto", scratch / "s3", "my-bucket")
+    return {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": server.endpoint}
 
 
 if __name__ == "__main__":

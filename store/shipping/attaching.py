@@ -35,10 +35,11 @@ from store.shipping.fetch import Replaced, lines_after, prefix
 from store.shipping.head import Head, lineage_starts
 from store.shipping.local import Local, cached, lineage_at
 from store.shipping.locking import agent_lock
+from store.shipping.looking import Seen, Tries
 from store.shipping.opening import open_location
 from store.shipping.place import Place, find, find_or_make
 from store.shipping.probe import probe
-from store.shipping.shipper import Seen, Shipper, Tries
+from store.shipping.shipper import Shipper
 from store.value import value
 
 if TYPE_CHECKING:

@@ -166,7 +166,8 @@ class ShippingBackend(SqliteBackend):
         if self._worker is not None:
             self._worker.wake(fence)
         elif fence not in self._acquired:
-            self.shipper.push(fence)
+            with suppress(Unavailable):  # it is stored, and the next barrier waits for it
+                self.shipper.push(fence)
         # Else this short process gives the lease back in a moment, and that ships everything.
 
     def _ship_later(self, fence: Fence, records: Sequence[Record]) -> None:
@@ -183,7 +184,8 @@ class ShippingBackend(SqliteBackend):
         """Renew a shell session's lease, whose only thread is its commands."""
         lease = self.lease(fence.agent)
         if lease is not None and protocol.elapsed_ms(lease.renewed, self.clock.now()) * 2 >= lease.ttl_ms:
-            self.shipper.push(fence, renew=True)
+            with suppress(Unavailable):  # what was written is stored, and the next command tries again
+                self.shipper.push(fence, renew=True)
 
     # -- a prune ---------------------------------------------------------------------------------
 

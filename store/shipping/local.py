@@ -24,20 +24,27 @@ if TYPE_CHECKING:
 
 _OPEN_SHOWN = 1000
 _BLOBS_AT_ONCE = 64 * 1024 * 1024  # bytes in memory
+_HEADS_KEPT = 16  # in memory; each has up to 64 KiB of lines
+
+Heads = dict[str, tuple[str, Head]]  # by agent: an ETag, and the head that has it
 
 
 class Local:
-    """One agent in one store. Methods that write are one transaction each."""
+    """One agent in one store. Methods that write are one transaction each.
 
-    def __init__(self, store: SqliteBackend, agent: str) -> None:
+    Args:
+        heads: those that were read or written last, to be kept from one call to the next.
+    """
+
+    def __init__(self, store: SqliteBackend, agent: str, heads: Heads | None = None) -> None:
         self.store, self.agent = store, agent
+        self._heads: Heads = {} if heads is None else heads
 
     # -- reading ----------------------------------------------------------------------------
 
     def last(self) -> tuple[int, bytes]:
         """The last record's lsn and hash; (0, b"") of an agent that is not there."""
-        counters = self.store.counters(self.agent)
-        return counters.lsn, counters.hash
+        return self.store.end(self.agent)
 
     def hash_at(self, lsn: int) -> bytes | None:
         """The chain's hash at an lsn of this log, or None if it does not go through there."""
@@ -74,7 +81,20 @@ class Local:
         with self.store.reading():
             mark = self.store.mark(self.agent)
             # A mark without a head says only when a contender's revision was first seen.
-            return (mark, Head.parse(mark.head, self.agent, self.lines)) if mark and mark.head else None
+            if mark is None or not mark.head:
+                return None
+            kept = self._heads.get(self.agent)
+            if kept is None or (kept[0], kept[1].rev) != (mark.etag, mark.rev):
+                kept = (mark.etag, Head.parse(mark.head, self.agent, self.lines))
+                self._keep(*kept)
+            return mark, kept[1]
+
+    def _keep(self, etag: str, head: Head) -> None:
+        """Remember a head that was read or written, so that the next barrier need not parse and check it."""
+        self._heads.pop(self.agent, None)
+        self._heads[self.agent] = (etag, head)
+        if len(self._heads) > _HEADS_KEPT:
+            self._heads.pop(next(iter(self._heads)), None)
 
     def sight(self, rev: int) -> Instant | None:
         """Since when this store knows that the head has this revision."""
@@ -94,7 +114,8 @@ class Local:
             if lease is not None:
                 ledger.put_lease(lease)
 
-        self.store.shipping(work)
+        self.store.shipping(work, durable=False)  # lost with the power, it is found again by its hash
+        self._keep(etag, head)
 
     def follow(self, head: Head, etag: str) -> None:
         """Keep what the bucket has, and who has the lease there: also of a log that nothing was written to yet."""

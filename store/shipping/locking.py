@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from store.errors import StoreBusy, StoreReadOnly
 
@@ -47,6 +47,9 @@ def agent_lock(directory: str, agent: str, timeout: float) -> Iterator[None]:
                 time.sleep(_PAUSE)
             yield
         finally:
+            # A child that was forked meanwhile has the descriptor too, so that closing it here lets nothing go.
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
     finally:
         thread.release()

@@ -70,7 +70,7 @@ def test_a_printed_configuration_starts_the_server(name: str, run_recall: Run, s
 def test_the_session_by_hand_is_what_happens(tmp_path: Path) -> None:
     """The block for a shell is run, and its outputs are those of the page."""
     block = "\n".join(f"```{language}\n{text}```" for language, text in BLOCKS if language == "console")
-    ((name, exchanges),) = readme.run(f"## mcp\n{block}\n", readme.prepared(tmp_path), tmp_path)
+    ((name, exchanges),) = readme.run(f"## mcp\n{block}\n", readme.prepared(tmp_path, block), tmp_path)
     assert len(exchanges) == 3 and readme.differences(name, exchanges) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -98,6 +99,15 @@ class World:
     def names(self, agent: str = AGENT) -> list[str]:
         """The keys of the log in the bucket, by lsn."""
         return [json.loads(line)["key"] for _, line, _ in self.log(agent)]
+
+    def filed(self, agent: str = AGENT) -> list[dict[str, Any]]:
+        """What is filed as set aside, line by line."""
+        lines = []
+        for each in self.direct.list(f"agents/{agent}/aside/"):
+            found = self.direct.get(each.key)
+            assert found is not None
+            lines += [json.loads(line) for line in gzip.decompress(found.body).splitlines()]
+        return lines
 
     def puts(self) -> list[Seen]:
         """The conditional writes of heads that came to the proxy."""

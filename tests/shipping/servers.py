@@ -83,6 +83,15 @@ def shared_server(name: str, factory: pytest.TempPathFactory) -> Server:
     return server_named(name, base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base)
 
 
+def own_server(name: str, directory: Path, bucket: str) -> Server:
+    """A server that nobody else uses, with one bucket of that name; it ends with this process."""
+    _need(name)
+    directory.mkdir()
+    server, _ = _start(name, directory)
+    server.client().create_bucket(Bucket=bucket)
+    return server
+
+
 _started: dict[str, tuple[Server, int]] = {}
 
 

@@ -1,6 +1,6 @@
 """Clocks that stand still or jump: they may delay a takeover or start one early, and never let two write.
 
-Numbers of rows are those of the interleavings that the protocol has to survive.
+Numbers of rows are those of ``test_interleavings.py``.
 """
 
 from __future__ import annotations
@@ -240,6 +240,34 @@ def test_12_a_barrier_that_took_too_long_starts_no_tool(world: World, taken: boo
         assert world.names().count("act:1") == 1
         agent.release()
     assert late.happened == 1
+    world.check()
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["nobody took over", "another took over"])
+def test_12_an_idle_holder_that_gave_its_lease_back_proves_it_again_before_it_writes(world: World, taken: bool) -> None:
+    """Rows 5 and 12, rule 12: given back while idle, it is taken again by the next write, or lost to whoever acted."""
+    clock = SetClock()
+    store = world.machine("a", clock=clock, background=True)
+    agent = resumed(store)
+    agent.record_turn("user", "before it was idle")
+    for _ in range(16):
+        clock.move(20)
+        agent._keeper.renew()
+    assert world.head().state == "released" and agent.lease_held
+    with world.no_puts():
+        clock.move(20)
+        agent._keeper.renew()  # an idle agent sends nothing
+    if taken:
+        other = resumed(world.machine("b", bucket=world.direct))  # and waits for nobody
+        other.record_turn("user", "by another")
+        raised(LeaseLost, lambda: agent.begin_action("email", "external", "1"))
+        assert other.release()
+    else:
+        agent.begin_action("email", "external", "1")
+        assert agent.epoch == 2
+        world.promise(store)
+        assert agent.release()
+    assert [name for name in world.names() if name.startswith("turn:")] == ["turn:1", "turn:2"][: 1 + taken]
     world.check()
 
 

@@ -1,6 +1,6 @@
 """A bucket and a directory that contradict each other: the newer is pulled, the older is named, nothing is lost.
 
-Numbers of rows are those of the interleavings that the protocol has to survive.
+Numbers of rows are those of ``test_interleavings.py``.
 """
 
 from __future__ import annotations

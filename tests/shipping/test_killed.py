@@ -1,6 +1,6 @@
 """Real processes on a real bucket, killed or stopped at every request that they make.
 
-Numbers of rows are those of the interleavings that the protocol has to survive.
+Numbers of rows are those of ``test_interleavings.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pytest
 from store.agent import Agent
 from store.errors import LeaseHeld
 from store.records import ACTION
+from store.shipping.syncing import push
 from tests.shipping import faults
 from tests.shipping.machines import AGENT, attach, resumed
 from tests.shipping.proxy import Fault
@@ -146,6 +147,66 @@ def test_13_a_takeover_killed_at_any_request_is_taken_over_again(
     world.check()
 
 
+@on_moto
+@pytest.mark.parametrize("zombie", [False, True], ids=["an empty machine", "one that was overtaken"])
+def test_26_killed_in_the_middle_of_a_restore_the_directory_goes_on(
+    world: World, workers: Workers, zombie: bool
+) -> None:
+    """Rows 17 and 26: with some of the segments taken in, and set aside what contradicts them, the rest comes later."""
+    directory = world.directory / AGENT
+    attach(directory, world.location)
+    if zombie:
+        overtaken = resumed(world.machine(AGENT, bucket=world.direct))
+        overtaken.begin_action("charge", "idempotent", "1")
+        world.promise(store_of(overtaken))
+        overtaken.record_turn("user", "never shipped")
+    other = world.successor("b")
+    for number in range(3):
+        for _ in range(10):
+            other.record_turn("user", str(number) * 7000)
+        other.begin_action("lookup", "idempotent", str(number))
+    world.promise(store_of(other))
+    other.release()
+    assert len(world.head().segs) == 3
+    world.forget()
+    gate = world.proxy.inject(faults.Hang(), "get", key=".jsonl.gz", skip=1)
+    worker = workers.start("takeover", directory, AGENT)
+    gate.wait()
+    worker.kill()
+    world.proxy.heal()
+    store = world.machine(AGENT, bucket=world.direct)
+    assert 10 < store.counters(AGENT).lsn < world.head().last, "it was in the middle"
+    again = resumed(store)
+    assert len(again.recent_turns(99)) == 30
+    assert left(store) == ([["turn:1"]] if zombie else [])
+    again.release()
+    world.check()
+
+
+@on_seaweedfs
+def test_25_evidence_that_a_kill_kept_from_the_bucket_is_filed_by_the_next_push(world: World, workers: Workers) -> None:
+    """Row 25: killed between setting aside and filing, the records are listed here, and sync push brings them there."""
+    directory = world.directory / AGENT
+    zombie = resumed(world.machine(AGENT, bucket=world.direct))
+    zombie.record_turn("user", "never shipped")
+    other = world.successor("b")
+    other.begin_action("lookup", "idempotent", "1")
+    world.promise(store_of(other))
+    other.release()
+    world.forget()
+    gate = world.proxy.inject(faults.Hang(), "put", when=lambda request: "/aside/" in request.target)
+    worker = workers.start("takeover", directory, AGENT)
+    gate.wait()
+    worker.kill()
+    world.proxy.heal()
+    store = world.machine(AGENT, bucket=world.direct)
+    assert left(store) == [["lease:1", "turn:1"]] and world.filed() == []
+    push(store, AGENT)
+    assert any("never shipped" in json.dumps(each) for each in world.filed())
+    resumed(store).release()
+    world.check()
+
+
 # -- SIGSTOP -----------------------------------------------------------------------------------------
 
 
@@ -163,7 +224,7 @@ def patiently_resumed(world: World, name: str) -> Agent:
 
 @on_moto
 def test_5_stopped_past_its_ttl_a_process_writes_nothing_more(world: World, workers: Workers) -> None:
-    """Row 5 and 12, SIGSTOP past the ttl, takeover, SIGCONT: every late write is refused, and what it left is aside."""
+    """Rows 5 and 12, SIGSTOP past the ttl, takeover, SIGCONT: every late write is refused, before it is made."""
     attach(world.directory / "a", world.location)
     worker = workers.start("sleeper", world.directory / "a", AGENT)
     worker.wait_for("stopped")
@@ -236,6 +297,23 @@ def test_18_a_forked_child_writes_nothing_and_gives_nothing_back(world: World, w
     world.told(AGENT, int(told[1]), bytes.fromhex(told[2]))
     assert world.head().state == "released" and world.head().epoch == 1
     assert [name for name in world.names() if name.startswith("act:")] == ["act:1", "act:2"]
+    world.machine("a")
+    world.check()
+
+
+@on_seaweedfs
+def test_18_a_child_forked_in_the_middle_of_a_write_keeps_no_lock(world: World, workers: Workers) -> None:
+    """Row 18, a fork while another thread's PUT is under way: the child lives on, and the parent ships on at once."""
+    attach(world.directory / "a", world.location)
+    gate = world.proxy.inject(faults.Pause(), "put", key="head.json", skip=1)
+    worker = workers.start("forking_midway", world.directory / "a", AGENT)
+    gate.wait_for_waiting()
+    (world.directory / "a" / "go").touch()
+    worker.wait_for("child")
+    gate.release()
+    assert " ".join(worker.wait_for("released")) == "released and the child lives"
+    for _, lsn, link in worker.said("durable"):
+        world.told(AGENT, int(lsn), bytes.fromhex(link))
     world.machine("a")
     world.check()
 

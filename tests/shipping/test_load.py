@@ -1,6 +1,6 @@
 """Storms, refusals, much data, many writers, full disks: slower, or stopped in one clear line, and nothing is lost.
 
-Numbers of rows are those of the interleavings that the protocol has to survive.
+Numbers of rows are those of ``test_interleavings.py``.
 """
 
 from __future__ import annotations

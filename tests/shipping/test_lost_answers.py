@@ -1,6 +1,6 @@
 """Answers that are lost, late or untrue: what was called durable is there, and nothing is there twice.
 
-Numbers of rows are those of the interleavings that the protocol has to survive.
+Numbers of rows are those of ``test_interleavings.py``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from store.agent import Agent
-from store.errors import LeaseLost, NotShipped, RemoteUnreachable
+from store.errors import LeaseLost, NotShipped, RemoteUnreachable, Unavailable
 from store.records import ACTION
+from tests.engine import SetClock
 from tests.shipping import faults
 from tests.shipping.machines import AGENT, resumed
 from tests.shipping.proxy import Fault, Forward, Reply, Request
@@ -323,4 +324,43 @@ def test_24_unknown_and_abandoned_is_an_end_in_the_log(world: World) -> None:
     assert [key for key in world.names() if key.startswith("act:")] == ["act:1", "act:1"]
     assert store.newest(AGENT, ACTION, seq=1) is not None
     assert agent.pending_actions() == []
+    world.check()
+
+
+@on_seaweedfs
+def test_2_a_release_that_lands_after_it_was_given_up_takes_nothing_back(world: World) -> None:
+    """Row 2, for a release: unknown, so the lease stays ours; when it lands the next write goes on, if nobody acted."""
+    store = world.machine("a", patience=0.0)
+    agent = resumed(store)
+    late = world.proxy.inject(faults.Delayed(), "put", key="head.json")
+    raised(NotShipped, agent.release)
+    assert late.happened == 1 and agent.lease_held
+    assert late.land().status == 200 and world.head().state == "released"
+    store.shipper.patience = 10.0
+    agent.begin_action("charge", "idempotent", "1")
+    world.promise(store)
+    assert world.head().state == "live" and world.head().fence == fence_of(agent)
+    assert agent.release()
+    world.check()
+
+
+@on_moto
+@pytest.mark.parametrize("landed", [True, False], ids=["it had landed", "it had not"])
+def test_24_unknown_and_begun_again_after_the_lease_lapsed_is_the_same_call(world: World, landed: bool) -> None:
+    """Row 24: the bucket was away for longer than the lease; nobody acted, so it goes on under a new epoch."""
+    clock = SetClock()
+    store = world.machine("a", patience=0.0, clock=clock)
+    agent = resumed(store)
+    lost = world.proxy.inject(faults.AnswerLost() if landed else faults.RequestLost(), "put", key="head.json")
+    silent = world.proxy.inject(faults.slow_down(), "get", key="head.json", times=None)
+    first = raised(NotShipped, lambda: agent.begin_action("charge", "external", "1", step="charge")).partial
+    assert lost.happened == 1 and silent.happened > 0
+    clock.move(300)
+    raised(Unavailable, lambda: agent.begin_action("charge", "external", "1", step="charge"))
+    world.proxy.heal()
+    again = agent.begin_action("charge", "external", "1", step="charge")
+    assert (again.seq, again.key, again.status, agent.epoch) == (first.seq, first.key, "started", 2)
+    world.promise(store)
+    assert world.names().count("act:1") == 1
+    assert agent.release()
     world.check()

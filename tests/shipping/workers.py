@@ -17,7 +17,7 @@ from tests.shipping.servers import CREDENTIALS
 WAIT = 30.0  # seconds
 
 _SCRIPT = """
-import os, signal, sys
+import os, signal, sys, threading, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who is killed is gone, and no zombie
 from store.access import break_lease, exported
 from store.client import Client
@@ -130,6 +130,28 @@ class Worker:
         self.durable(it)
         client.close()
         self.tell("released")
+
+    def forking_midway(self):
+        # A child is forked while another thread has a write under way, and lives on.
+        client = Client(local_dir=self.directory)
+        it = client.resume(self.agent)
+        begun = threading.Thread(target=it.begin_action, args=("charge", "idempotent", "1"))
+        begun.start()
+        self.tell("begun")
+        while not os.path.exists(self.directory + "/go"):
+            time.sleep(0.01)
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(0)
+        self.tell("child", child)
+        begun.join()
+        it.begin_action("charge", "idempotent", "2")
+        self.durable(it)
+        client.close()
+        os.kill(child, 0)
+        self.tell("released", "and the child lives")
+        os.kill(child, signal.SIGKILL)
 
 for line in sys.stdin:
     what, *rest = line.split()

@@ -289,11 +289,15 @@ class SqliteBackend(Handle):
         self.rebuild(connection, agent, lease.branch)
         return True
 
-    def shipping(self, work: Callable[[Ledger], T]) -> T:
-        """Let ``work`` write what the bucket says; one transaction, committed when it returns."""
+    def shipping(self, work: Callable[[Ledger], T], *, durable: bool = True) -> T:
+        """Let ``work`` write what the bucket says; one transaction, committed when it returns.
+
+        Args:
+            durable: as for ``transact``; what the bucket would tell again need not be.
+        """
         from store.backends.sqlite.ledger import Ledger  # a store without a bucket never needs it
 
-        return self.transact(lambda connection: work(Ledger(self, connection)))
+        return self.transact(lambda connection: work(Ledger(self, connection)), durable=durable)
 
     def importing(self, work: Callable[[Import], T]) -> T:
         """Let ``work`` write absent agents whole; one transaction, committed when it returns."""

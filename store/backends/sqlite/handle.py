@@ -129,8 +129,11 @@ class Handle(Inspector):
 
     # -- transactions -------------------------------------------------------------------
 
-    def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def transact(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
         """Do ``work`` in one write transaction under the write lock: committed whole, or not at all.
+
+        Args:
+            durable: it survives the loss of power when this returns; else with the next one that does.
 
         Raises:
             StoreBusy: the lock was not to be had, or a call further up this
@@ -149,6 +152,8 @@ class Handle(Inspector):
                     connection = self._opened()
                     self._begin(connection, call)
                     try:
+                        if not durable:
+                            connection.execute("PRAGMA synchronous = NORMAL")
                         connection.execute("BEGIN IMMEDIATE")
                         result = work(connection)
                         connection.execute("COMMIT")
@@ -158,6 +163,8 @@ class Handle(Inspector):
                         raise
                     finally:
                         self._frame = None
+                        if not durable:
+                            connection.execute("PRAGMA synchronous = FULL")
                     self._commits += 1
                     if self._commits % _CHECKPOINT_COMMITS == 1:
                         self._checkpoint(connection)

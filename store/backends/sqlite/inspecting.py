@@ -83,6 +83,12 @@ class Inspector(Reader):
         found = self._all(REMOTE, ())
         return Remote(*found[0]) if found else None
 
+    def end(self, agent: str) -> tuple[int, bytes]:
+        """The last lsn and hash of an agent's log; (0, b"") if it has none."""
+        with self.reading():
+            lease = self._lease(agent)
+            return self._last(agent, lease.branch) if lease else (0, b"")
+
     def mark(self, agent: str) -> Mark | None:
         """How far an agent's log is known to be in the bucket; None if it never was there."""
         found = self._all(MARK, (agent,))
