@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from store.errors import StoreForeign as StoreForeign
     from store.errors import StoreFull as StoreFull
     from store.errors import StoreMissing as StoreMissing
+    from store.errors import StoreMoved as StoreMoved
     from store.errors import StoreNewer as StoreNewer
     from store.errors import StoreReadOnly as StoreReadOnly
     from store.errors import StoreUnreadable as StoreUnreadable
@@ -86,7 +87,7 @@ _ERRORS = (
     "LeaseNotHeld TokenMismatch Conflict ActionClosed NotApplied ActionNotUnknown StepMismatch NotLastAttempt RefTaken "
     "AgentExists AgentArchived OtherLog RemoteForeign AttachedElsewhere Unavailable "
     "TakenAway RemoteChanged RemoteNewer RemoteRefused RemoteUnreachable BucketUnfit "
-    "NotShipped Queued StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable "
+    "NotShipped Queued StoreBusy StoreClosed StoreMoved StoreFull StoreReadOnly StoreUnreadable "
     "StoreNewer NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun MayStillRun "
     "ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport BadHead Forked"
 )
