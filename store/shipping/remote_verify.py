@@ -20,6 +20,7 @@ from store.errors import BadRecord, NotFound
 from store.records import Record
 from store.remote_errors import BadHead, RemoteNewer
 from store.shipping import protocol
+from store.shipping.attaching import agents_of
 from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix
 from store.shipping.head import Head, chained
@@ -63,7 +64,7 @@ def verify_remote(
 
     Args:
         store: nothing is written to it.
-        agents: which ones; all in the bucket unless given.
+        agents: which ones; unless given all in the bucket, and all that this store has seen there.
 
     Raises:
         NotFound: neither the bucket nor this store's memory of it has a named agent.
@@ -74,8 +75,16 @@ def verify_remote(
         if unknown:
             hint = f"ship it with: recall sync push {agent}"
             raise NotFound(what="agent", name=f"{agent} in {bucket.name}", hint=hint)
-    for agent in agents or agents_in(bucket):
+    for agent in agents or _all_of(store, bucket):
         yield from _Check(store, bucket, agent).run()
+
+
+def _all_of(store: SqliteBackend, bucket: Bucket) -> Iterator[str]:
+    seen = {each for each in agents_of(store) if (mark := store.mark(each)) is not None and mark.head}
+    for agent in agents_in(bucket):
+        seen.discard(agent)
+        yield agent
+    yield from sorted(seen)  # of these the bucket has nothing any more
 
 
 class _Check:

@@ -95,6 +95,16 @@ def test_a_store_without_the_log_compares_nothing(tmp_path: Path, bucket: Memory
     empty.close()
 
 
+def test_an_agent_of_which_the_bucket_has_nothing_any_more_is_a_problem(
+    store: ShippingBackend, bucket: MemoryBucket
+) -> None:
+    """A bucket that was emptied is not sound: what this store has seen there is checked though nothing lists it."""
+    bucket.objects.clear()
+    problems, end = found(store)
+    assert problems == ["0: there is no head, without which nothing here is a log"]
+    assert end.agent == AGENT
+
+
 def test_a_pruned_and_collected_log_is_sound(store: ShippingBackend, bucket: MemoryBucket) -> None:
     """What begins above a prune is checked from there, and after a collection nothing is left over."""
     prune(store, AGENT, 40)
