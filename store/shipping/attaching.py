@@ -23,16 +23,14 @@ from store.shipping.bringing import (
     Outcome,
     Report,
     Watch,
-    agents_of,
     changed_too_fast,
-    leases_of,
     set_all_aside,
     store_lock,
 )
 from store.shipping.bucket import Bucket, Dialect, Location
 from store.shipping.fetch import Replaced, lines_after
 from store.shipping.head import Head
-from store.shipping.local import Local, cached
+from store.shipping.local import Local, agents_of, cached, leases_of
 from store.shipping.looking import Seen
 from store.shipping.opening import open_location
 from store.shipping.place import Place, find, find_or_make

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -18,7 +18,7 @@ from store.shipping import protocol
 from store.shipping.bucket import Bucket, Dialect
 from store.shipping.fetch import prefix
 from store.shipping.head import Head, lineage_starts
-from store.shipping.local import Local, cached, lineage_at
+from store.shipping.local import Local, cached, leases_of, lineage_at
 from store.shipping.locking import agent_lock
 from store.shipping.looking import Tries
 from store.shipping.shipper import Shipper
@@ -62,19 +62,6 @@ def store_lock(store: SqliteBackend) -> AbstractContextManager[None]:
 def changed_too_fast(bucket: Bucket, agent: str) -> RemoteUnreachable:
     """Others wrote the head at every attempt."""
     return RemoteUnreachable(remote=bucket.name, reason=f"the head of {agent} changed faster than it was read")
-
-
-def agents_of(store: SqliteBackend) -> list[str]:
-    """All agents of a store, by id."""
-    return [each.agent for each in leases_of(store)]
-
-
-def leases_of(store: SqliteBackend) -> Iterator[Lease]:
-    """The leases of all agents, by id."""
-    page = store.leases()
-    while page:
-        yield from page
-        page = store.leases(after=page[-1].agent)
 
 
 class Bringing(Shipper):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal
 from store.backends.sqlite.ledger import Ledger
 from store.clock import rfc3339
 from store.remote_errors import BadHead, NotAttached, NotShipped
-from store.shipping.bringing import TRIES, Bringing, Outcome, Report, Watch, agents_of, changed_too_fast, store_lock
+from store.shipping.bringing import TRIES, Bringing, Outcome, Report, Watch, changed_too_fast, store_lock
 from store.shipping.bucket import Bucket
-from store.shipping.local import Local
+from store.shipping.local import Local, agents_of
 
 if TYPE_CHECKING:
     from store.backends.sqlite import SqliteBackend

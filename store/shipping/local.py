@@ -1,4 +1,4 @@
-"""One agent's log in this store, as shipping sees it, and what comes into it from the bucket."""
+"""One agent's log in this store, as shipping sees it, and what comes into it from the bucket; which agents there are."""
 
 from __future__ import annotations
 
@@ -314,3 +314,16 @@ def cached(head: Head, lease: Lease | None, now: Instant) -> Lease:
 def first_link(lineage: str, agent: str) -> tuple[int, bytes]:
     """Where a log without records stands."""
     return 0, first_hash(lineage, agent)
+
+
+def agents_of(store: SqliteBackend) -> list[str]:
+    """All agents of a store, by id."""
+    return [each.agent for each in leases_of(store)]
+
+
+def leases_of(store: SqliteBackend) -> Iterator[Lease]:
+    """The leases of all agents, by id."""
+    page = store.leases()
+    while page:
+        yield from page
+        page = store.leases(after=page[-1].agent)

@@ -22,8 +22,8 @@ from store.remote_errors import (
     TakenAway,
 )
 from store.restore import restore
-from store.shipping.bringing import agents_of
 from store.shipping.bucket import Location, location_named
+from store.shipping.local import agents_of
 from store.shipping.place import agents_in
 from store.shipping.syncing import status
 from store.transfer import export
