@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from store.errors import StoreForeign as StoreForeign
     from store.errors import StoreFull as StoreFull
     from store.errors import StoreMissing as StoreMissing
+    from store.errors import StoreMoved as StoreMoved
     from store.errors import StoreNewer as StoreNewer
     from store.errors import StoreReadOnly as StoreReadOnly
     from store.errors import StoreUnreadable as StoreUnreadable
@@ -84,7 +85,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ERRORS = (
     "RecallError InvalidInput NotFound StoreMissing StoreEmpty LeaseHeld Fenced LeaseLost LeaseExpired "
     "LeaseNotHeld TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch NotLastAttempt RefTaken "
-    "AgentExists AgentArchived Unavailable StoreBusy StoreClosed StoreFull StoreReadOnly StoreUnreadable "
+    "AgentExists AgentArchived Unavailable StoreBusy StoreClosed StoreMoved StoreFull StoreReadOnly StoreUnreadable "
     "StoreNewer NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun "
     "MayStillRun ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport"
 )

@@ -66,4 +66,20 @@ def write_all(descriptor: int, data: bytes) -> None:
         try:
             view = view[os.write(descriptor, view) :]
         except BlockingIOError:  # somebody made our stdout non-blocking
-            select.select([], [descriptor], [])
+            wait_for({descriptor: select.POLLOUT})
+
+
+def is_writable(descriptor: int) -> bool:
+    """Whether up to PIPE_BUF bytes can be written right now without waiting."""
+    return bool(wait_for({descriptor: select.POLLOUT}, 0))
+
+
+def wait_for(wanted: dict[int, int], milliseconds: int | None = None) -> list[int]:
+    """Those of the descriptors that are ready for what is wanted of each, or have failed.
+
+    Not ``select``, which knows no descriptor over 1,023: a parent may leave us that many.
+    """
+    waiting = select.poll()
+    for descriptor, events in wanted.items():
+        waiting.register(descriptor, events)
+    return [descriptor for descriptor, _ in waiting.poll(milliseconds)]

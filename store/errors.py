@@ -228,6 +228,14 @@ class StoreClosed(Unavailable):
     hint_template = "open the store again"
 
 
+class StoreMoved(Unavailable):
+    """The directory or the file of an open store was moved, deleted or replaced; what is written would be lost."""
+
+    code = "store_moved"
+    template = "store {path} is not the one that was opened: it was moved, deleted or replaced; nothing was written"
+    hint_template = "put it back, or open the store again"
+
+
 class StoreFull(Unavailable):
     """No space left; the transaction was rolled back whole."""
 

@@ -209,20 +209,22 @@ class View:
         """Actions in their present states, newest first, below seq ``before``."""
         return self._tail(ACTION, Action.read, limit, before)
 
-    def pending(self, limit: int | None = None) -> Iterator[Action]:
-        """Open actions, oldest first."""
+    def pending(self, limit: int | None = None, after: int = 0) -> Iterator[Action]:
+        """Open actions, oldest first, above seq ``after``."""
 
         def page(after: int, size: int) -> list[Record]:
             return self.backend.in_force(self.agent, ACTION, limit=size, after=(self.agent, after), at=self.at)
 
-        return self._rising(page, limit)
+        return self._rising(page, limit, after)
 
     def to_settle(self) -> Iterator[Action]:
         """Those of the present open actions that a new incarnation has to settle, oldest first."""
         return self._rising(lambda after, size: self.backend.to_settle(self.agent, limit=size, after=after), None)
 
-    def _rising(self, page_of: Callable[[int, int], list[Record]], limit: int | None) -> Iterator[Action]:
-        after, left = 0, limit
+    def _rising(
+        self, page_of: Callable[[int, int], list[Record]], limit: int | None, after: int = 0
+    ) -> Iterator[Action]:
+        left = limit
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
             page = page_of(after, size)

@@ -32,7 +32,7 @@ def _hints(tool: Tool) -> str:
 
 
 def _kind(param: Param) -> str:
-    kind = "list of strings" if "array" in param.kinds else param.kinds[0]
+    kind = "list of strings" if param.kinds[0] == "array" else param.kinds[0]
     if param.choices:
         kind = ", ".join(f"`{each}`" for each in param.choices)
     return kind + ("" if not param.required else ", required")

@@ -16,8 +16,9 @@ INTERNAL_ERROR, RESOURCE_MISSING, UNSUPPORTED_VERSION = -32603, -32002, -32022
 
 _HEAD = 64 << 10  # of a line that is too long, kept to find its id in
 
-# A string, or a bracket: enough to know how deep a place in a JSON text is.
-_MARKS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+# A string, or a bracket: enough to know how deep a place in a JSON text is. A string that is cut off ends with the
+# text: looked at as no string it would be searched through again from every quote in it.
+_MARKS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 _ID = re.compile(r'\s*:\s*(-?[0-9]{1,18}(?![0-9.eE])|"[^"\\]{0,200}")')
 
 

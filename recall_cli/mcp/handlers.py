@@ -147,7 +147,7 @@ def end_action(session: Session, args: Args) -> Any:
 
 def pending_actions(session: Session, args: Args) -> Any:
     with session.viewing(args["agent_id"]) as view:
-        return [shapes.action(each) for each in view.pending()]
+        return [shapes.action(each) for each in view.pending(args.get("limit"), args.get("after_seq", 0))]
 
 
 def resolve_action(session: Session, args: Args) -> Any:

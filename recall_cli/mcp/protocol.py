@@ -7,7 +7,6 @@ served side by side, each request as what it declares itself.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -15,9 +14,11 @@ from typing import Any
 
 from recall_cli import __version__
 from recall_cli.mcp import framing, offers
+from recall_cli.mcp.fitting import LONGEST_ANSWER, result_text
 from recall_cli.mcp.framing import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refused, failure
+from recall_cli.mcp.log import complain
 from recall_cli.mcp.refusals import guarded, refusal
-from recall_cli.mcp.session import Session, complain
+from recall_cli.mcp.session import Session
 from recall_cli.mcp.tool import Tool
 from recall_cli.mcp.tools import offered
 from store.errors import InvalidInput, RecallError
@@ -26,7 +27,6 @@ from store.text import quoted
 SESSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 SESSIONLESS = ("2026-07-28",)
 _BATCHES = "2025-03-26"  # the one revision with batches; those before did not say, those after have none
-LONGEST_ANSWER = 8 << 20  # bytes of a line; published clients read no longer ones
 
 _META = "io.modelcontextprotocol/"
 _SERVER = {"name": "recall", "title": "Recall", "version": __version__}
@@ -163,7 +163,7 @@ class Protocol:
         try:
             if not isinstance(arguments, dict):
                 raise InvalidInput(field="arguments", reason=f"must be an object, not {quoted(arguments)}")
-            text, failed = _compact(tool.call(self.session, arguments)), False
+            text, failed = result_text(tool, tool.call(self.session, arguments)), False
         except RecallError as problem:
             text, failed = refusal(problem), True
         except Exception as problem:  # noqa: BLE001 (one bad call must not end the others' session)
@@ -207,13 +207,8 @@ def line_of(answer: Any) -> bytes:
     line = framing.encode(answer)
     if len(line) <= LONGEST_ANSWER or not isinstance(answer, dict):
         return line
-    text = (
-        f"the answer has {len(line):,} bytes, more than the {LONGEST_ANSWER:,} that clients read; ask for less: "
-        "a part of an output (offset, length), fewer items (limit)"
-    )
-    if "content" not in answer.get("result", {}):
-        return framing.encode(failure(answer["id"], framing.INTERNAL_ERROR, text))
-    return framing.encode({**answer, "result": {"content": [{"type": "text", "text": text}], "isError": True}})
+    text = f"the answer has {len(line):,} bytes, more than the {LONGEST_ANSWER:,} that clients read"
+    return framing.encode(failure(answer["id"], framing.INTERNAL_ERROR, text))
 
 
 def cancels(message: Any) -> str | int | None:
@@ -253,10 +248,6 @@ def _check_declared(meta: Mapping[str, Any]) -> None:
         raise Refused(framing.UNSUPPORTED_VERSION, f"protocol version {quoted(version)} is not supported", data)
     if not isinstance(meta.get(_META + "clientCapabilities"), dict):
         raise Refused(INVALID_PARAMS, f"_meta needs {_META}clientCapabilities, an object")
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _unexpected(tool: Tool, problem: Exception) -> str:

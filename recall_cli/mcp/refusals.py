@@ -9,7 +9,7 @@ _MATCHED = {"lease_held": "lease is held", "lease_lost": "lease was lost", "leas
 
 # What to do where the engine's own hint names a command, which a model may have no shell for.
 _HINTS = {
-    "lease_held": "wait and call agent_acquire or agent_resume again; agent_context and agent_briefing read meanwhile",
+    "lease_held": "wait and try again; agent_context and agent_briefing read meanwhile",
     "lease_lost": "another process acts for the agent now; stop, or call agent_resume and go on from its briefing",
     "lease_expired": "call agent_acquire, and again what was refused",
     "lease_not_held": "call agent_acquire first",
@@ -18,6 +18,7 @@ _HINTS = {
     "action_running": "if you know that nothing is running it any more, give force",
     "ref_taken": "choose another ref, or leave it out to get a free one",
     "store_missing": "there is nothing to read yet; the first agent_resume makes it",
+    "store_moved": "somebody has to put it back, or to restart this server: tell your user",
     "step_failed": "look what it left behind; if it may run again give retry_failed",
     "needs_settling": "find out whether it happened and settle it with resolve_action, then begin it again",
 }

@@ -8,6 +8,7 @@ renewed by threads of their own, however long a call or a slow client takes.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
@@ -18,12 +19,13 @@ from collections import deque
 from typing import Any
 
 from recall_cli.mcp import framing
+from recall_cli.mcp.log import complain
 from recall_cli.mcp.protocol import Protocol, cancels, line_of
-from recall_cli.mcp.session import complain
-from recall_cli.streams import write_all
+from recall_cli.streams import is_writable, wait_for, write_all
 
 _CHUNK = 1 << 20
 _MOST_WAITING = 64 << 20  # bytes of messages that wait for their turn; beyond it stdin is left alone
+_OVERHEAD = 1 << 10  # bytes of even the smallest message while it waits
 _GRACE = 10.0  # seconds for what was asked before stdin closed
 _LAST = 1.0  # seconds for the call that is under way when a signal comes
 _STUCK = 2.0  # seconds that an answer may wait to be read once stdin has closed
@@ -74,10 +76,14 @@ def _streams() -> tuple[int, int]:
     In their old places stand /dev/null and stderr, so that nothing else, in
     this process or a child, reads a message or writes between two answers.
     """
-    given, taken = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    # Above 2: where the host gave us no stderr, its number must not become the client's stdin.
+    given, taken = (fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3) for number in (0, 1))
+    nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    os.close(nothing)
+    if sys.stderr is None:
+        os.dup2(nothing, 2)
+    if nothing > 2:
+        os.close(nothing)
     if sys.stdout is not None:  # it is None where the host gave us none
         sys.stdout.flush()
     os.dup2(2, 1)
@@ -98,7 +104,7 @@ def _read(given: int, wake: int, worker: _Worker, seen: list[int]) -> None:
     lines = framing.Lines()
     while not seen and not worker.stopped:
         sources = [wake] if worker.full else [given, wake]
-        ready = select.select(sources, [], [])[0]
+        ready = wait_for(dict.fromkeys(sources, select.POLLIN))
         if wake in ready:
             os.read(wake, 4096)
         if given not in ready:
@@ -140,7 +146,7 @@ class _Worker(threading.Thread):
     def take(self, line: bytes | framing.Broken) -> None:
         """A message for later. A ping is answered at once, and a cancellation takes out what waits."""
         message = framing.parse(line) if isinstance(line, bytes) else line
-        size = len(line) if isinstance(line, bytes) else 0
+        size = _OVERHEAD + (len(line) if isinstance(line, bytes) else 0)
         if isinstance(message, dict) and message.get("method") == "ping" and self._answered_now(message):
             return
         cancelled = cancels(message)
@@ -154,14 +160,14 @@ class _Worker(threading.Thread):
             self._changed.notify()
 
     def _answered_now(self, message: Any) -> bool:
-        """Answer beside the call that is under way, where that cannot block: False if an answer is being read now."""
-        if not self._output.acquire(blocking=False):
+        """Answer beside the call that is under way, if that cannot block: the reader must never wait for a client."""
+        line = b"".join(line_of(each) for each in [self._protocol.answer(message)] if each is not None)
+        if len(line) > select.PIPE_BUF or not self._output.acquire(timeout=_TICK):  # the last answer may just be out
             return False
         try:
-            ready = bool(select.select([], [self._taken], [], 0)[1])
-            answer = self._protocol.answer(message) if ready else None
-            if answer is not None:
-                write_all(self._taken, line_of(answer))
+            ready = is_writable(self._taken)
+            if ready:
+                write_all(self._taken, line)
             return ready
         except OSError:
             return False  # the worker will find out, too
@@ -173,8 +179,14 @@ class _Worker(threading.Thread):
             message, size = each
             if isinstance(message, dict) and message.get("id") == id and message.get("method") != "initialize":
                 self._waiting.remove(each)
-                self._size -= size
+                self._let_go(size)
                 return
+
+    def _let_go(self, size: int) -> None:
+        self._size -= size
+        if self.full and self._size <= _MOST_WAITING:
+            self.full = False
+            self._wake()
 
     def finish(self, *, at_once: bool) -> None:
         """No more will come; answer what waits, or only finish what is under way."""
@@ -208,10 +220,7 @@ class _Worker(threading.Thread):
             if not self._waiting:
                 return _END
             message, size = self._waiting.popleft()
-            self._size -= size
-            if self.full and self._size <= _MOST_WAITING:
-                self.full = False
-                self._wake()
+            self._let_go(size)
             return message
 
     def _wake(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from recall_cli.mcp.log import complain
 from store.agent import Agent
 from store.backends.sqlite import SqliteBackend
 from store.client import Client
@@ -16,13 +16,18 @@ from store.keeper import Event
 from store.text import check_agent
 from store.views import View
 
+_MOST_BAD_RECORDS = 1000  # that the log names
+
 
 class AlreadyResumed(Conflict):
     """One session resumes an agent once: two of its users could not be told apart by the lease."""
 
     code = "already_resumed"
     template = "agent {agent} is already resumed in this session"
-    hint_template = "call agent_context for its briefing, or agent_release first to take it anew"
+    hint_template = (
+        "call agent_context for its briefing, agent_acquire for a lease that was deferred, or agent_release first to "
+        "take it anew"
+    )
 
 
 class NotResumed(Conflict):
@@ -56,12 +61,13 @@ class Session:
         self._client: Client | None = None
         self._agents: dict[str, Agent] = {}
         self._lost: set[str] = set()
+        self._bad_records: set[str] = set()
 
     @property
     def client(self) -> Client:
         """The store, opened for writing; made if it is missing."""
         if self._client is None:
-            self._client = Client(local_dir=self.directory, ship=self._ship, on_bad_record=say_bad_record)
+            self._client = Client(local_dir=self.directory, ship=self._ship, on_bad_record=self._say_bad_record)
         return self._client
 
     @contextmanager
@@ -74,7 +80,7 @@ class Session:
         if self._client is not None and not apart:
             yield self._client.backend
             return
-        backend = SqliteBackend(self.directory, read_only=True, on_bad_record=say_bad_record)
+        backend = SqliteBackend(self.directory, read_only=True, on_bad_record=self._say_bad_record)
         try:
             yield backend
         finally:
@@ -144,15 +150,8 @@ class Session:
             except RecallError as problem:
                 complain(problem.message)
 
-
-def say_bad_record(problem: BadRecord) -> None:
-    complain(problem.message)
-
-
-def complain(text: str) -> None:
-    """A line for whoever reads the server's log."""
-    try:
-        sys.stderr.write(f"recall mcp: {text}\n")
-        sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):
-        pass  # nobody reads it
+    def _say_bad_record(self, problem: BadRecord) -> None:
+        """Name a record in the log that could not be read: once, however often it is met."""
+        if problem.message not in self._bad_records and len(self._bad_records) < _MOST_BAD_RECORDS:
+            self._bad_records.add(problem.message)
+            complain(problem.message)

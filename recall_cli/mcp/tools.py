@@ -263,7 +263,11 @@ TOOLS: tuple[Tool, ...] = (
         "List unfinished calls",
         "All calls without an outcome, oldest first. started: being made right now, or (idempotent) safe to make again "
         "with the same key. unknown: interrupted; ask the service whether it happened, then use end_action.",
-        (_AGENT,),
+        (
+            _AGENT,
+            _number("limit", "How many; all unless given."),
+            _number("after_seq", "Only actions after this one, to go on from a list that was limited.", least=0),
+        ),
         handlers.pending_actions,
     ),
     Tool(

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from recall_cli.mcp.fitting import LONGEST_ANSWER
 from recall_cli.mcp.hosts import HOSTS
-from recall_cli.mcp.protocol import LONGEST_ANSWER, SESSIONLESS, SESSIONS
+from recall_cli.mcp.protocol import SESSIONLESS, SESSIONS
 from tests.conftest import COMMAND, ROOT, Run
 from tests.mcp.conftest import Start
 from tools import readme

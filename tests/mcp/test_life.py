@@ -6,12 +6,13 @@ import fcntl
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 
 from store.backends.sqlite import SqliteBackend
 from tests.conftest import COMMAND, Run
-from tests.mcp.conftest import Host, Refused, Start
+from tests.mcp.conftest import Host, Refused, Start, modern
 
 # A host that resumes an agent, says so, and then waits to be killed. Its server is a child like any host's.
 _HOST = """
@@ -185,6 +186,29 @@ def test_while_a_call_takes_long_the_next_are_heard(writer: Host, environment: d
         assert writer.request("ping")["result"] == {}
     assert [writer.receive()["id"] for _ in range(2)] == [1, 3]
     assert [each["content"] for each in writer.call("recent_turns", agent_id="a")] == ["1", "3"]
+
+
+def test_a_large_call_that_is_cancelled_makes_room(writer: Host, environment: dict[str, str]) -> None:
+    """What waits may be so much that nothing more is read; if just that is cancelled, reading goes on."""
+    writer.call("agent_resume", agent_id="a")
+    junk = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"junk": "x" * (65 << 20)}}
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}}
+    with held_up(environment):
+        writer.send(record(1))
+        writer.send_bytes(json.dumps(junk).encode())
+        writer.send_bytes(b"\n" + json.dumps(cancel).encode() + b"\n")
+        assert writer.request("ping", id="heard")["result"] == {}
+    assert writer.receive()["id"] == 1
+
+
+@pytest.mark.parametrize("told", ["stdin", "signal"])
+def test_a_ping_that_is_answered_at_length_holds_nothing_up(writer: Host, told: str) -> None:
+    """Its answer, with the id that it came with, fills the pipe of a silent client; it ends all the same."""
+    writer.send({"jsonrpc": "2.0", "id": "x" * 500_000, "method": "ping"})
+    time.sleep(0.3)
+    assert writer.process.stdin is not None
+    writer.process.stdin.close() if told == "stdin" else writer.process.send_signal(signal.SIGTERM)
+    assert writer.process.wait(8) == 0
 
 
 def test_it_ends_although_its_store_is_held_up(writer: Host, environment: dict[str, str]) -> None:
@@ -365,3 +389,43 @@ def test_a_stream_that_is_closed_ends_it_quietly(run_recall: Run, closed: str) -
     done = run_recall("-c", script, COMMAND, program=("sh",), input=asked + "\n")
     assert done.code == 0 and done.err == ""
     assert done.out.count("\n") == (1 if closed == "2>&-" else 0)
+
+
+def test_a_host_that_never_reads_the_log_holds_nothing_up(writer: Host, environment: dict[str, str]) -> None:
+    """Each bad record is named once, and what stderr does not take is left unsaid: every call is answered."""
+    writer.call("agent_resume", agent_id="a")
+    for _ in range(900):
+        writer.call("record_turn", agent_id="a", role="user", content="x")
+    writer.call("agent_release", agent_id="a")
+    with closing(sqlite3.connect(Path(environment["RECALL_DIR"]) / "recall.db")) as database, database:
+        database.execute("DROP TRIGGER records_no_update")
+        database.execute("UPDATE records SET line = 'broken' WHERE kind = 'turn'")
+    for _ in range(3):
+        seen = 900
+        while seen > 200:
+            assert writer.call("recent_turns", agent_id="a", limit=200, before_seq=seen) == []
+            seen -= 200
+    assert writer.end() == 0
+    said = writer.log().splitlines()
+    assert len(said) == len(set(said)) > 500
+
+
+def test_a_process_with_many_descriptors_serves(environment: dict[str, str], tmp_path: Path) -> None:
+    """A host that leaves it more than a thousand open ones is served like any other."""
+    start = (
+        "import os, sys\n"
+        "for _ in range(1100): os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)\n"
+        "os.execv(sys.argv[1], sys.argv[1:])\n"
+    )
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": modern()}
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -n 4096 && exec "$0" "$@"', sys.executable, "-c", start, COMMAND, "mcp", "--write"],
+        input=json.dumps(asked).encode() + b"\n",
+        capture_output=True,
+        env=environment,
+        cwd=tmp_path,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stderr == b""
+    assert json.loads(done.stdout)["result"]["capabilities"]

@@ -190,8 +190,10 @@ def test_a_line_that_is_too_long_is_passed_over(size: int) -> None:
         ('{"id":4.5,', None),
         ('{"id":true,', None),
         ("{" * 100_000, None),
+        ('{"params":"' + '\\"' * 200_000, None),
+        ('{"id":4,"params":"\\', 4),
     ],
 )
 def test_the_id_of_a_broken_request_is_found(text: str, id: Any) -> None:
-    """Only one at the top of a single request counts."""
+    """Only one at the top of a single request counts; a string that was cut off takes no longer than another."""
     assert find_id(text) == id

@@ -30,6 +30,8 @@ from store.running import DIRECTORY as COMMANDS
 
 DB = "recall.db"
 
+Identity = tuple[int, int] | None
+
 # Names as in the third field from the end of proc_pid_mountinfo(5). FUSE can be
 # anything; only those known to serve a local disk are let through.
 _NETWORK = {
@@ -252,6 +254,15 @@ def connect(uri: str) -> sqlite3.Connection:
 
 def _uri(path: str, query: str) -> str:
     return "file:" + quote(os.fsencode(os.path.abspath(path))) + "?" + query
+
+
+def identity(directory: str) -> Identity:
+    """Which file the store's database is now; None without one. Looked at, never opened."""
+    try:
+        status = os.stat(database(directory))
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _size(path: str) -> int:

@@ -15,7 +15,7 @@ from store.backends.sqlite.inspecting import Inspector
 from store.backends.sqlite.lock import WriteLock
 from store.backends.sqlite.stack import frame
 from store.clock import Clock, Random, SystemClock, SystemRandom
-from store.errors import BadRecord, RecallError, StoreClosed, StoreReadOnly, StoreUnreadable
+from store.errors import BadRecord, RecallError, StoreClosed, StoreMoved, StoreReadOnly, StoreUnreadable
 
 T = TypeVar("T")
 H = TypeVar("H", bound="Handle")
@@ -58,6 +58,7 @@ class Handle(Inspector):
         self._lock_timeout = lock_timeout
         self._lock: WriteLock | None = None
         self._way: files.ReadOnly | None = None
+        self._file: files.Identity = None  # of what is open for writing
         self._commits = 0
         self._closed = False
         self.store_id = ""
@@ -103,6 +104,7 @@ class Handle(Inspector):
                 files.make_database(self.directory)
                 files.check_not_cut(self.directory)
                 connection = files.connect(files.for_writing(self.directory))
+                self._file = files.identity(self.directory)
                 try:
                     schema.tune(connection)
                     schema.prepare(connection, self.directory, self.clock, self.random)
@@ -119,6 +121,7 @@ class Handle(Inspector):
         if self._lock is None:
             self._lock = WriteLock(self.directory, self._lock_timeout)
         connection = files.connect(files.for_writing(self.directory))
+        self._file = files.identity(self.directory)
         try:
             schema.tune(connection)
             schema.check_writable(schema.look(connection, self.directory), self.directory)
@@ -138,6 +141,7 @@ class Handle(Inspector):
         Raises:
             StoreBusy: the lock was not to be had, or a call further up this
                 very stack is using the handle.
+            StoreMoved: SQLite would go on writing to files that nobody finds any more.
         """
         if self.read_only:
             raise StoreReadOnly(path=self.directory, reason="it was opened for reading")
@@ -150,6 +154,8 @@ class Handle(Inspector):
             try:
                 with self._mutex:
                     connection = self._opened()
+                    if files.identity(self.directory) != self._file:
+                        raise StoreMoved(path=self.directory)
                     self._begin(connection, call)
                     try:
                         if not durable:
