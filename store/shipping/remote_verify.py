@@ -20,7 +20,7 @@ from store.errors import BadRecord, NotFound
 from store.records import Record
 from store.remote_errors import BadHead, RemoteNewer
 from store.shipping import protocol
-from store.shipping.attaching import agents_of
+from store.shipping.bringing import agents_of
 from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix
 from store.shipping.head import Head, chained
