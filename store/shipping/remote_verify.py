@@ -23,7 +23,7 @@ from store.shipping import protocol
 from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix
 from store.shipping.head import Head, chained
-from store.shipping.local import Local, agents_of
+from store.shipping.local import Local
 from store.shipping.place import agents_in
 from store.shipping.references import Segment
 from store.shipping.segment import read_page, read_segment
