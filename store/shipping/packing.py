@@ -27,6 +27,8 @@ from store.value import value
 if TYPE_CHECKING:
     from store.backends.sqlite import SqliteBackend
 
+_TRIES = 5  # of writing an object again that others may delete
+
 
 @value
 class Limits:
@@ -94,7 +96,7 @@ class Packer:
         segments: list[Segment] = []
         waiting, size = list(head.tail), head.tail_bytes
         lsn, link = head.last, head.hash
-        for record in self._with_blobs(head.last, last):
+        for record in self._with_blobs(head, last):
             if size + len(record.line) > self._limits.segment and waiting:
                 segments.append(self._segment(head, waiting, lsn, link))
                 waiting, size = [], 0
@@ -105,13 +107,31 @@ class Packer:
             return protocol.extended(head, (), segments)
         return protocol.extended(head, waiting[len(head.tail) :])
 
-    def _with_blobs(self, after: int, last: int) -> Iterator[Record]:
-        """The records, each when the blobs that it names are in the bucket."""
-        for record in self._local.records(after, last):
+    def _with_blobs(self, head: Head, last: int) -> Iterator[Record]:
+        """The records above a head, each when the blobs that it names are in the bucket."""
+        for record in self._local.records(head.last, last):
             for name in blobs_named(record.body):
-                # One of that name was put there for this very record: its epoch is not over.
-                self._bucket.create(f"{self._prefix}blob/{name}", self._local.store.blob(record.agent, name))
+                key, data = f"{self._prefix}blob/{name}", self._local.store.blob(record.agent, name)
+                if not self._bucket.create(key, data) and int(name.partition("-")[0]) < head.epoch:
+                    self._renew(key, data)
             yield record
+
+    def _renew(self, key: str, data: bytes) -> None:
+        """Write an object of an epoch that is over again: no present head may need it, and it is old.
+
+        So whoever collects would delete it before our head needs it. Young, it is spared (``upkeep.collect``). One of
+        the present epoch is spared anyway.
+        """
+        reason = ""
+        for _ in range(_TRIES):
+            found = self._bucket.get(key)
+            swap = self._bucket.swap(key, data, found.etag if found else None)
+            if swap.outcome == "done":
+                return
+            if swap.outcome == "refused":
+                raise RemoteRefused(remote=self._bucket.name, reason=swap.reason)
+            reason = swap.reason
+        raise RemoteUnreachable(remote=self._bucket.name, reason=f"{key} cannot be written again: {reason}")
 
     def _segment(self, head: Head, lines: list[bytes], last: int, link: bytes) -> Segment:
         segment, body = make_segment(lines, epoch=max(head.epoch, 1), first=last - len(lines) + 1, hash=link)

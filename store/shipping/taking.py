@@ -137,10 +137,13 @@ class Taking(Looker):
             before.lease.dir != self.store.store_id or before.lease.process.host != request.process.host
         )
 
+        late: list[int] = []
+
         def work(ledger: Ledger) -> Lease:
             self._check_attached()
             row = self.store.lease(request.agent)
             if row is not None and local.last()[0] > head.last:
+                late.append(head.last)
                 # Written here under the old epoch while the bucket was asked: too late to be carried.
                 row = ledger.set_aside(row, head.last, head.hash, f"not shipped when epoch {head.epoch} began", sent)
             branch, origin = self._ground(ledger, local, head, row, sent)
@@ -171,6 +174,8 @@ class Taking(Looker):
             return lease
 
         lease = self.store.shipping(work)
+        if late:
+            self._packer(local).file_asides()
         return Acquired(lease, reason, previous, elsewhere, before.lease.ship if before else "")  # type: ignore[arg-type]
 
     def _ground(

@@ -227,7 +227,9 @@ def collect(
     A later head can only refer to what the present one does, or to objects
     named by its own epoch or a later one. So an older unreferenced one is
     garbage whoever writes meanwhile; the grace is for those who read by an
-    earlier head. Evidence (``aside/``) and ``inbox/`` are never looked at.
+    earlier head. A log that is uploaded anew (a repair, an attaching) may name
+    older blobs; it writes them again first, and what is young is spared.
+    Evidence (``aside/``) and ``inbox/`` are never looked at.
 
     Args:
         grace: seconds.
@@ -308,6 +310,10 @@ class _Collection:
 
     def _delete(self, each: Listed) -> None:
         if not self._dry_run:
+            now = next(self._bucket.list(each.key), None)
+            if now != each:  # gone, or written again since it was listed: a log is being uploaded anew
+                self.counts["recent"] += 1
+                return
             self._bucket.delete(each.key)
         self.counts["objects"] += 1
         self.counts["bytes"] += each.size

@@ -210,3 +210,22 @@ def test_a_resolution_that_was_set_aside_is_listed_with_its_reason(tmp_path: Pat
     assert one.name == f"aside/inbox-{name}.json" and one.by == ours.store_id
     assert "no action 7" in one.reason
     assert json.loads(one.resolution)["key"] == "k"
+
+
+def test_what_was_written_while_the_lease_was_granted_away_is_evidence_at_once(
+    tmp_path: Path, bucket: MemoryBucket
+) -> None:
+    """It came too late to be carried along; the bucket has it when the new holder has its lease."""
+    ours = machine(tmp_path / "ours", bucket=bucket)
+    agent = resumed(ours)
+
+    def writing(verb: str, key: str) -> str:
+        if (verb, key) == ("swap", HEAD):
+            bucket.before = nothing
+            agent.record_turn("user", "in between")
+        return ""
+
+    bucket.before = writing
+    break_lease(ours, "bot", by="me", why="it hangs")
+    [filed] = names_in(bucket, "aside")
+    assert b"in between" in gzip.decompress(bucket.objects[filed][0])

@@ -11,11 +11,16 @@ import pytest
 from store.asides import asides
 from store.errors import Conflict, Corrupt, LeaseHeld
 from store.remote_errors import RemoteRefused
+from store.shipping.remote_verify import verify_remote
 from store.shipping.repairing import Finding, Keep, Repaired, Repairing, examine
+from store.shipping.upkeep import collect
+from store.verify import Problem
 from tests.engine import request
 from tests.shipping.machines import AGENT, HEAD
 from tests.shipping.memory import nothing
 from tests.shipping.world import World
+
+DAY = 24 * 3600.0
 
 
 @pytest.fixture
@@ -210,3 +215,62 @@ def test_a_refusal_in_the_middle_leaves_it_as_it_was(world: World) -> None:
         world.write("a", "refused")
     assert repair(world, found(world), "here").last == 4
     assert world.sound("a")
+
+
+def forked_with_a_blob(world: World) -> None:
+    """The log here names a blob of an epoch that is over, which is in the bucket, and which no log there names."""
+    before = world.bucket.objects[HEAD]
+    shutil.copytree(world.directory("a"), world.directory("copy"))
+    world.write("a", "x" * 100_000)
+    world.bucket.objects[HEAD] = before
+    for number in range(3):
+        world.write("copy", f"other {number}")
+    with pytest.raises(Corrupt):
+        world.write("a", "refused")
+    world.bucket.now += 8 * DAY
+
+
+def collected(world: World) -> int:
+    with world.opened("copy") as store:
+        return collect(store.shipper, AGENT).objects
+
+
+def test_what_the_log_here_needs_is_not_collected_while_it_is_uploaded(world: World) -> None:
+    """A collection by the head that is about to be replaced spares the blobs that the next one names."""
+    forked_with_a_blob(world)
+    counts: list[int] = []
+
+    def collecting(verb: str, key: str) -> str:
+        if (verb, key) == ("swap", HEAD):
+            world.bucket.before = nothing
+            counts.append(collected(world))
+        return ""
+
+    world.bucket.before = collecting
+    repair(world, found(world), "here")
+    assert len(counts) == 1
+    assert remote_problems(world) == []
+
+
+def test_what_was_uploaded_anew_since_it_was_listed_is_not_collected(world: World) -> None:
+    """A collection that has judged already looks at each object again before it deletes it."""
+    forked_with_a_blob(world)
+    listed: list[str] = []
+
+    def repairing(verb: str, key: str) -> str:
+        if verb == "list" and key.endswith("/blob/"):
+            listed.append(key)
+        elif listed:  # whatever it does next
+            world.bucket.before = nothing
+            repair(world, found(world), "here")
+        return ""
+
+    world.bucket.before = repairing
+    collected(world)
+    assert listed
+    assert remote_problems(world) == []
+
+
+def remote_problems(world: World) -> list[str]:
+    with world.plain("a") as store:
+        return [each.reason for each in verify_remote(store, world.bucket) if isinstance(each, Problem)]
