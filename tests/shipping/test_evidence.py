@@ -228,4 +228,4 @@ def test_what_was_written_while_the_lease_was_granted_away_is_evidence_at_once(
     bucket.before = writing
     break_lease(ours, "bot", by="me", why="it hangs")
     [filed] = names_in(bucket, "aside")
-    assert b"in between" in gzip.decompress(bucket.objects[filed][0])
+    assert b"in between" in gzip.decompress(bucket.objects[f"agents/bot/{filed}"][0])

@@ -11,6 +11,7 @@ import pytest
 from store.asides import asides
 from store.errors import Conflict, Corrupt, LeaseHeld
 from store.remote_errors import RemoteRefused
+from store.shipping.backend import ShippingBackend
 from store.shipping.remote_verify import verify_remote
 from store.shipping.repairing import Finding, Keep, Repaired, Repairing, examine
 from store.shipping.upkeep import collect
@@ -232,6 +233,7 @@ def forked_with_a_blob(world: World) -> None:
 
 def collected(world: World) -> int:
     with world.opened("copy") as store:
+        assert isinstance(store, ShippingBackend)
         return collect(store.shipper, AGENT).objects
 
 
