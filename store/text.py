@@ -24,6 +24,7 @@ _ACTIVE = re.compile(
     "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _FOREVER = 1e9  # seconds
+_LABEL = 256  # bytes: what may have no more is a name, and not a place for what somebody has to say
 
 _LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
@@ -60,7 +61,9 @@ def check_text(field: str, value: object, *, limit: int, empty: bool = True) -> 
         raise InvalidInput(
             field=field,
             reason=f"has {size:,} bytes, more than the {limit:,} allowed",
-            hint="store it whole with store_output (recall outputs put) or as an object, and refer to it",
+            hint="store it whole with store_output (recall outputs put) or as an object, and refer to it"
+            if limit > _LABEL
+            else "choose a shorter one",
         )
     return value
 

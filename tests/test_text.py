@@ -49,11 +49,14 @@ def test_what_readers_choke_on_is_refused_in_one_line(value: Any) -> None:
 
 def test_the_limit_is_in_bytes() -> None:
     """A text of exactly the limit is let in; one byte more is not, and the hint says what to do."""
-    assert check_text("f", "é" * 50, limit=100)
+    assert check_text("f", "é" * 500, limit=1000)
     with pytest.raises(InvalidInput) as refused:
-        check_text("f", "é" * 50 + "x", limit=100)
-    assert "101 bytes" in refused.value.message
+        check_text("f", "é" * 500 + "x", limit=1000)
+    assert "1,001 bytes" in refused.value.message
     assert "store_output" in refused.value.hint
+    with pytest.raises(InvalidInput) as refused:
+        check_text("name", "x" * 129, limit=128)
+    assert refused.value.hint == "choose a shorter one"
     assert check_text("f", "", limit=0) == ""
     with pytest.raises(InvalidInput):
         check_text("f", "", limit=9, empty=False)

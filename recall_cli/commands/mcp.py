@@ -13,6 +13,7 @@ from recall_cli.mcp.entry import PEER_FLAGS, start
 from recall_cli.mcp.hosts import HOSTS, configuration
 from recall_cli.options import Choice, Globals, Verbs
 from store.errors import InvalidInput
+from store.place import store_directory
 
 app = Verbs()
 
@@ -76,10 +77,14 @@ def run(
 def _print(here: Globals, host: str, *, write: bool, agent_tools: bool) -> None:
     """A host's configuration on stdout, and on stderr where it belongs.
 
-    The paths are whole ones: a host has a PATH and a directory of its own.
+    The paths are whole ones, and what this shell's variables say is written out: a host has an environment and a
+    directory of its own.
     """
     command = os.path.abspath(sys.argv[0]) if os.path.basename(sys.argv[0]) == "recall" else "recall"
-    place = ["--dir", os.path.abspath(here.directory)] if here.dir or here.backend else []
+    directory = os.path.abspath(here.directory)
+    place = ["--dir", directory] if directory != store_directory(environ={}) else []
+    mode = here.ship or here.environment.get("RECALL_SHIP")
+    ship = ["--ship", mode] if mode else []
     flags = [*(["--write"] if write else []), *([] if agent_tools else ["--no-agent-tools"])]
-    here.out.text(configuration(host, command, [*place, "mcp", *flags]))
+    here.out.text(configuration(host, command, [*place, "mcp", *flags, *ship]))
     here.out.message(f"put this into {HOSTS[host].file}")

@@ -19,6 +19,10 @@ _HINTS = {
     "ref_taken": "choose another ref, or leave it out to get a free one",
     "store_missing": "there is nothing to read yet; the first agent_resume makes it",
     "store_moved": "somebody has to put it back, or to restart this server: tell your user",
+    "not_shipped": (
+        "it is recorded on this machine alone: make no call that relies on it, and tell your user that the bucket "
+        "cannot be reached"
+    ),
     "step_failed": "look what it left behind; if it may run again give retry_failed",
     "needs_settling": "find out whether it happened and settle it with resolve_action, then begin it again",
 }

@@ -1,4 +1,4 @@
-"""One agent's log in this store as shipping sees it, what comes into it from the bucket, and which agents there are."""
+"""One agent's log in this store, as shipping sees it, and what comes into it from the bucket."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from store.shipping import protocol
 from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix
 from store.shipping.head import Head, chained
-from store.shipping.local import Local, agents_of
+from store.shipping.local import Local
 from store.shipping.place import agents_in
 from store.shipping.references import Segment
 from store.shipping.segment import read_page, read_segment
@@ -79,7 +79,11 @@ def verify_remote(
 
 
 def _all_of(store: SqliteBackend, bucket: Bucket) -> Iterator[str]:
-    seen = {each for each in agents_of(store) if (mark := store.mark(each)) is not None and mark.head}
+    seen: set[str] = set()
+    marks = store.marks()
+    while marks:
+        seen |= {each.agent for each in marks if each.head}
+        marks = store.marks(after=marks[-1].agent)
     for agent in agents_in(bucket):
         seen.discard(agent)
         yield agent

@@ -94,6 +94,8 @@ def test_more_than_can_be_stored_is_refused(sturdy: Host) -> None:
         ("end_action", {"agent_id": "a", "seq": 1, "status": "done"}, "no action 1 of a; see pending_actions"),
         ("end_action", {"agent_id": "a", "seq": 10**30, "status": "done"}, "seq"),
         ("fetch_output", {"agent_id": "a", "ref": "nope"}, "no output 'nope'"),
+        ("store_output", {"agent_id": "a", "content": "", "ref": "r" * 129}, "128 allowed; choose a shorter one"),
+        ("agent_milestone", {"agent_id": "a", "name": "n" * 4097}, "4,096 allowed; store it whole with store_output"),
         ("agent_resume", {"agent_id": "a"}, "already resumed in this session"),
         ("agent_resume", {"agent_id": "b", "lease_ttl_seconds": 1}, "must be from 5 to 3,600"),
         ("resolve_action", {"agent_id": "nobody", "seq": 1, "status": "done", "reason": "x"}, "no agent nobody"),

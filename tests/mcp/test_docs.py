@@ -48,6 +48,19 @@ def test_the_hosts_configurations_start_the_server(start: Start, tmp_path: Path)
         assert "agent_resume" in names
 
 
+def test_a_printed_configuration_needs_nothing_of_this_shell(run_recall: Run, start: Start, tmp_path: Path) -> None:
+    """The store and the mode that variables name here are arguments there: the host has other variables, or none."""
+    place = str(tmp_path / "named by a variable")
+    done = run_recall("mcp", "--print-config", "cursor", env={"RECALL_DIR": place, "RECALL_SHIP": "lazy"})
+    arguments = json.loads(done.out)["mcpServers"]["recall"]["args"]
+    assert arguments == ["--dir", place, "mcp", "--ship", "lazy"]
+    assert start(words=arguments, ready=False).initialize()["serverInfo"]["database"]["url"] == place
+    home = {"HOME": str(tmp_path), "RECALL_DIR": ""}
+    assert json.loads(run_recall("mcp", "--print-config", "cursor", env=home).out)["mcpServers"]["recall"]["args"] == [
+        "mcp"
+    ]
+
+
 @pytest.mark.parametrize("name", HOSTS)
 def test_a_printed_configuration_starts_the_server(name: str, run_recall: Run, start: Start, tmp_path: Path) -> None:
     """It is as the page shows it for the host, with whole paths and the options given; where it goes is said."""

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from recall_cli.beginning import NotStarted, begun
 from store.access import break_lease
 from store.actions import ActionEnd
 from store.agent import Agent
 from store.errors import AlreadyBegun, LeaseHeld, MayStillRun, Unavailable
+from store.keeper import Keeper
 from store.remote_errors import NotShipped, RemoteRefused
 from store.shipping.backend import ShippingBackend
 from store.values import Action
@@ -227,6 +229,28 @@ def test_what_did_not_reach_the_bucket_can_be_abandoned(
     assert again.seq == partial.seq + 1 and again.key != partial.key
     agent.release()
     assert [each.status for each in resumed(there).view.actions()] == ["unknown", "abandoned"]
+
+
+def test_a_barrier_in_vain_leaves_time_to_say_that_the_call_was_not_started(
+    here: ShippingBackend, bucket: MemoryBucket, clock: SetClock
+) -> None:
+    """A lease that would lapse first makes the command less patient, so that its action does not stay open."""
+    holder = resumed(here)
+    here.shipper.patience = 30.0
+    clock.move(25)  # of 40
+    tried: list[str] = []
+
+    def slow(verb: str, key: str) -> str:
+        tried.append(verb)
+        clock.move(3)
+        return DOWN
+
+    bucket.before = slow
+    command = Agent(here, holder.id, Keeper.adopt(here, holder._keeper.fence, renew=False))
+    with pytest.raises(NotStarted, match="was not started, and action 1 is abandoned"):
+        begun(command, "mail", lambda: command.begin_action("mail", "external"))
+    assert len(tried) > 1
+    assert [each.status for each in holder.view.actions()] == ["abandoned"]
 
 
 def test_an_intent_says_how_it_was_shipped_this_time(tmp_path: Path, bucket: MemoryBucket, clock: SetClock) -> None:
