@@ -7,6 +7,7 @@ loss of the whole machine.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +26,7 @@ from store.shipping.inbox import BucketInbox
 from store.shipping.local import Local
 from store.shipping.packing import Limits
 from store.shipping.protocol import Ship
-from store.shipping.shipper import Shipper
+from store.shipping.shipper import BRIEFLY, Shipper
 from store.shipping.worker import Worker
 from store.values import Action
 
@@ -88,7 +89,7 @@ class ShippingBackend(SqliteBackend):
             self.shipper.release(fence, park=True)
         elif protocol.elapsed_ms(lease.renewed, now) * 4 >= lease.ttl_ms:
             # Else another process of the session was just here.
-            self.shipper.push(fence, renew=True, look=True)
+            self.shipper.push(fence, renew=True, look=True, most=math.inf if self._worker is None else BRIEFLY)
         return self.lease(fence.agent) or lease
 
     def _is_idle(self, fence: Fence) -> bool:

@@ -278,6 +278,8 @@ def _bucket_and_prefix(url: str) -> tuple[str, str]:
         raise refuse("must be a bucket's name or an access point's alias, not an ARN")
     if bucket.endswith("--x-s3"):
         raise refuse("must not be a directory bucket: it does not list by key", "name a general purpose bucket")
+    if "@" in (rest if ":" in bucket else bucket):  # not shown: it may be a secret
+        raise refuse("must not have credentials in it", "they come from the AWS chain: environment, profile, role")
     if not _BUCKET.fullmatch(bucket):
         raise refuse(f"has no valid bucket name: {bucket!r}")
     prefix = prefix.rstrip("/")
@@ -296,7 +298,10 @@ def _check_endpoint(url: str) -> None:
     if not url:
         return
     scheme, _, rest = url.partition("://")
-    if scheme not in ("http", "https") or not rest.strip("/") or re.search(r"[\s?#@]", rest):
+    if "@" in rest:
+        hint = "they come from the AWS chain: environment, profile, role"
+        raise InvalidInput(field="endpoint", reason="must not have credentials in it", hint=hint)
+    if scheme not in ("http", "https") or not rest.strip("/") or re.search(r"[\s?#]", rest):
         raise InvalidInput(field="endpoint", reason=f"must be an http or https address, not {url!r}")
     if "s3-global" in rest:
         raise InvalidInput(field="endpoint", reason="must not be a multi-region one: its buckets are independent")

@@ -28,6 +28,7 @@ from store.shipping.taking import Taking
 from store.shipping.upkeep import Upkeep
 
 _REBASES = 5  # attempts at a head that others reshape meanwhile
+BRIEFLY = 3.0  # seconds of patience of what a thread does by itself: who is waited for comes after it
 _TO_END_IT = 3.0  # seconds of a lease that a barrier in vain leaves over, to record that its call was not started
 
 
@@ -42,6 +43,7 @@ class Shipper(Taking):
         renew: bool = False,
         look: bool = False,
         reshape: Callable[[Head], Head] | None = None,
+        most: float = math.inf,
     ) -> None:
         """Bring the log into the bucket, up to at least ``want``; return when the bucket is known to have it.
 
@@ -50,6 +52,7 @@ class Shipper(Taking):
             renew: send a version even if there is nothing new, so that the lease starts anew.
             look: read the head first, so that a foreign one is found even where the store ignores conditions.
             reshape: makes a head that says the same with other objects, for what keeps the bucket tidy.
+            most: seconds of patience, of a caller who has less than the shipper.
 
         Raises:
             LeaseLost: another acts for the agent, or ``want`` was set aside here. Whether the records landed all
@@ -66,6 +69,7 @@ class Shipper(Taking):
                 renew=renew or reshape is not None,
                 look=look,
                 reshape=reshape,
+                most=most,
             )
 
     def release(self, fence: Fence, *, park: bool = False) -> bool:
@@ -107,13 +111,14 @@ class Shipper(Taking):
         state: Literal["live", "released"] = "live",
         park: bool = False,
         reshape: Callable[[Head], Head] | None = None,
+        most: float = math.inf,
     ) -> None:
         tries = Tries(
             self,
             lambda reason: NotShipped(
                 agent=fence.agent, what=f"the log up to lsn {target}", remote=self.bucket.name, reason=reason
             ),
-            most=math.inf if want is None else self._left(fence) - _TO_END_IT,
+            most=most if want is None else min(most, self._left(fence) - _TO_END_IT),
         )
         target = 0
         while True:

@@ -11,7 +11,7 @@ from store.clock import rfc3339
 from store.errors import NotFound
 from store.lease import DEFAULT_TTL_MS, Fence, LeaseRequest
 from store.process import provably_dead, this_process
-from store.remote_errors import NotShipped, RemoteRefused, RemoteUnreachable
+from store.remote_errors import BadHead, NotShipped, RemoteNewer, RemoteRefused, RemoteUnreachable
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix
@@ -126,10 +126,13 @@ def look(store: SqliteBackend, bucket: Bucket, agent: str) -> Seen:
     """Ask the bucket, and write nothing.
 
     Raises:
-        BadHead, RemoteUnreachable, RemoteRefused.
+        RemoteUnreachable, RemoteRefused.
     """
     answer = bucket.get(prefix(agent) + "head.json")
-    head = Head.parse(answer.body, agent) if answer else None
+    try:
+        head = Head.parse(answer.body, agent) if answer else None
+    except (BadHead, RemoteNewer) as problem:  # one agent's trouble; the others are to be seen all the same
+        return Seen(0, 0, "", "", problem.message)
     known = Local(store, agent).known()
     found = protocol.regression(head, known[1]) if known else None
     trouble = f"{found.kind}: {found.reason}".rstrip(": ") if found else ""

@@ -7,7 +7,7 @@ import threading
 
 from store.errors import RecallError
 from store.lease import Fence
-from store.shipping.shipper import Shipper
+from store.shipping.shipper import BRIEFLY, Shipper
 
 
 class Worker:
@@ -57,7 +57,7 @@ class Worker:
                     return
                 fence = self._wanted.pop()
             try:
-                self._shipper.push(fence)
+                self._shipper.push(fence, most=BRIEFLY)
                 self._shipper.maintain(fence)
             except RecallError:
                 pass  # the records are stored; the next barrier, renewal or release sends them

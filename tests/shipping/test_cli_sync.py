@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from store.shipping.s3 import S3Bucket
 from tests.conftest import COMMAND, Run
 from tests.shipping.commands import Machines, variables
 from tests.shipping.servers import Server, shared_server
@@ -53,6 +54,18 @@ def test_stored_and_shipped_are_shown_apart(machines: Machines) -> None:
     assert "nothing is pending" in machines("a", "sync", "push").err
     checked = machines.json("a", "sync", "status", "--check")[0]
     assert (checked["bucket"]["lsn"], checked["pending_records"]) == (5, 0)
+
+
+def test_one_damaged_head_does_not_hide_the_others(machines: Machines) -> None:
+    """Asked what the bucket has, status names the trouble of one agent in its row, and shows the rest."""
+    machines.write("a", "hello", agent="cat")
+    head = S3Bucket.open(machines.location)
+    found = head.get("agents/bot/head.json")
+    assert found is not None and head.swap("agents/bot/head.json", b"{", found.etag).outcome == "done"
+    bot, cat = machines.json("a", "sync", "status", "--check")
+    assert "damaged" in bot["trouble"] and bot["bucket"]["lsn"] == 0
+    assert (cat["trouble"], cat["bucket"]["lsn"]) == ("", 2)
+    machines("a", "sync", "status", "--check", "--fail-if-any", code=9)
 
 
 def test_a_push_goes_under_the_lease_that_is_held_here(machines: Machines) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,33 @@ def test_a_barrier_in_vain_leaves_time_to_say_that_the_call_was_not_started(
         begun(command, "mail", lambda: command.begin_action("mail", "external"))
     assert len(tried) > 1
     assert [each.status for each in holder.view.actions()] == ["abandoned"]
+
+
+@pytest.mark.parametrize("what", ["worker", "renewal"])
+def test_a_thread_of_the_background_keeps_nobody_waiting_for_long(
+    tmp_path: Path, bucket: MemoryBucket, clock: SetClock, what: str
+) -> None:
+    """While the bucket does not answer, what ships or renews by itself gives up soon: a barrier needs the same lock."""
+    store = machine(tmp_path / "a", bucket=bucket, clock=clock, background=True, patience=30.0)
+    store.shipper.pause = clock.move
+    agent = resumed(store)
+    action = agent.begin_action("mail", "external")
+    clock.move(20)  # a renewal is due
+    start, tried = clock.now(), threading.Event()
+
+    def down(verb: str, key: str) -> str:
+        tried.set()
+        return DOWN if verb == "swap" else ""
+
+    bucket.before = down
+    if what == "renewal":
+        with pytest.raises(NotShipped):
+            agent._keeper.renew()
+    else:
+        agent.end_action(action.seq, "done")
+        assert tried.wait(10)
+    store.close()  # waits for what is under way
+    assert 2_000 < clock.now().boot_ms - start.boot_ms < 10_000
 
 
 def test_an_intent_says_how_it_was_shipped_this_time(tmp_path: Path, bucket: MemoryBucket, clock: SetClock) -> None:
