@@ -22,15 +22,11 @@ if TYPE_CHECKING:
     from store.errors import AgentArchived as AgentArchived
     from store.errors import AgentExists as AgentExists
     from store.errors import AlreadyBegun as AlreadyBegun
-    from store.errors import AttachedElsewhere as AttachedElsewhere
-    from store.errors import BadHead as BadHead
     from store.errors import BadImport as BadImport
     from store.errors import BadRecord as BadRecord
-    from store.errors import BucketUnfit as BucketUnfit
     from store.errors import Conflict as Conflict
     from store.errors import Corrupt as Corrupt
     from store.errors import Fenced as Fenced
-    from store.errors import Forked as Forked
     from store.errors import InvalidInput as InvalidInput
     from store.errors import LeaseExpired as LeaseExpired
     from store.errors import LeaseHeld as LeaseHeld
@@ -39,21 +35,11 @@ if TYPE_CHECKING:
     from store.errors import MayStillRun as MayStillRun
     from store.errors import NeedsSettling as NeedsSettling
     from store.errors import NetworkFilesystem as NetworkFilesystem
-    from store.errors import NotApplied as NotApplied
-    from store.errors import NotAttached as NotAttached
     from store.errors import NotFound as NotFound
     from store.errors import NotLastAttempt as NotLastAttempt
-    from store.errors import NotShipped as NotShipped
-    from store.errors import OtherLog as OtherLog
     from store.errors import PlatformUnsupported as PlatformUnsupported
-    from store.errors import Queued as Queued
     from store.errors import RecallError as RecallError
     from store.errors import RefTaken as RefTaken
-    from store.errors import RemoteChanged as RemoteChanged
-    from store.errors import RemoteForeign as RemoteForeign
-    from store.errors import RemoteNewer as RemoteNewer
-    from store.errors import RemoteRefused as RemoteRefused
-    from store.errors import RemoteUnreachable as RemoteUnreachable
     from store.errors import ResolverFailed as ResolverFailed
     from store.errors import StepFailed as StepFailed
     from store.errors import StepMismatch as StepMismatch
@@ -69,9 +55,23 @@ if TYPE_CHECKING:
     from store.errors import StoreNewer as StoreNewer
     from store.errors import StoreReadOnly as StoreReadOnly
     from store.errors import StoreUnreadable as StoreUnreadable
-    from store.errors import TakenAway as TakenAway
     from store.errors import TokenMismatch as TokenMismatch
     from store.errors import Unavailable as Unavailable
+    from store.remote_errors import AttachedElsewhere as AttachedElsewhere
+    from store.remote_errors import BadHead as BadHead
+    from store.remote_errors import BucketUnfit as BucketUnfit
+    from store.remote_errors import Forked as Forked
+    from store.remote_errors import NotApplied as NotApplied
+    from store.remote_errors import NotAttached as NotAttached
+    from store.remote_errors import NotShipped as NotShipped
+    from store.remote_errors import OtherLog as OtherLog
+    from store.remote_errors import Queued as Queued
+    from store.remote_errors import RemoteChanged as RemoteChanged
+    from store.remote_errors import RemoteForeign as RemoteForeign
+    from store.remote_errors import RemoteNewer as RemoteNewer
+    from store.remote_errors import RemoteRefused as RemoteRefused
+    from store.remote_errors import RemoteUnreachable as RemoteUnreachable
+    from store.remote_errors import TakenAway as TakenAway
     from store.values import Action as Action
     from store.values import Output as Output
     from store.values import OutputRef as OutputRef
@@ -83,13 +83,15 @@ __version__ = "1.0.0"
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ERRORS = (
-    "RecallError InvalidInput NotFound NotAttached StoreMissing StoreEmpty LeaseHeld Fenced LeaseLost LeaseExpired "
-    "LeaseNotHeld TokenMismatch Conflict ActionClosed NotApplied ActionNotUnknown StepMismatch NotLastAttempt RefTaken "
-    "AgentExists AgentArchived OtherLog RemoteForeign AttachedElsewhere Unavailable "
-    "TakenAway RemoteChanged RemoteNewer RemoteRefused RemoteUnreachable BucketUnfit "
-    "NotShipped Queued StoreBusy StoreClosed StoreMoved StoreFull StoreReadOnly StoreUnreadable "
-    "StoreNewer NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun MayStillRun "
-    "ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport BadHead Forked"
+    "RecallError InvalidInput NotFound StoreMissing StoreEmpty LeaseHeld Fenced LeaseLost LeaseExpired "
+    "LeaseNotHeld TokenMismatch Conflict ActionClosed ActionNotUnknown StepMismatch NotLastAttempt RefTaken "
+    "AgentExists AgentArchived Unavailable StoreBusy StoreClosed StoreMoved StoreFull StoreReadOnly StoreUnreadable "
+    "StoreNewer NetworkFilesystem PlatformUnsupported NeedsSettling StepFailed StillRunning AlreadyBegun "
+    "MayStillRun ResolverFailed Corrupt StoreForeign StoreDamaged BadRecord BadImport"
+)
+_REMOTE_ERRORS = (
+    "RemoteUnreachable RemoteRefused BucketUnfit RemoteNewer RemoteForeign BadHead NotAttached AttachedElsewhere "
+    "RemoteChanged NotShipped OtherLog TakenAway Forked Queued NotApplied"
 )
 _HOMES = {
     "store.client": "Client",
@@ -98,6 +100,7 @@ _HOMES = {
     "store.context": "Context",
     "store.actions": "ActionEnd ReconcileReport",
     "store.errors": _ERRORS,
+    "store.remote_errors": _REMOTE_ERRORS,
     "store.values": "Action Output OutputRef Pointer Turn WorkingState",
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}

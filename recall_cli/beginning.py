@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from store.errors import Unavailable
+from recall_cli.options import Globals
+from recall_cli.values import json_document
+from store.errors import LeaseExpired, Unavailable
 from store.text import quoted
 from store.values import Action
 
@@ -18,7 +19,7 @@ class NotStarted(Unavailable):
     """A call must not start before its intent survives the machine, and that is not known."""
 
     code = "not_started"
-    template = "{call} was not started, and action {seq} is abandoned: {reason}"
+    template = "{call} was not started, and action {seq} is {left}: {reason}"
 
 
 def begun(agent: Agent, call: str, begin: Callable[[], Action]) -> Action:
@@ -39,8 +40,22 @@ def begun(agent: Agent, call: str, begin: Callable[[], Action]) -> Action:
         if not isinstance(problem.partial, Action):
             raise  # nothing was recorded
         seq = problem.partial.seq
-        with suppress(Unavailable):  # the end is stored; the bucket gets it with the intent, or neither
+        left = "abandoned"
+        try:
             agent.end_action(seq, "abandoned", resolution="its intent did not reach the bucket; it was not started")
+        except Unavailable:
+            pass  # the end is stored; the bucket gets it with the intent, or neither
+        except LeaseExpired:  # the lease lapsed while the bucket was waited for
+            left = "left open"
         raise NotStarted(
-            call=quoted(call), reason=problem.message, seq=seq, hint=problem.hint, partial=problem.partial
+            call=quoted(call), reason=problem.message, seq=seq, left=left, hint=problem.hint, partial=problem.partial
         ) from problem
+
+
+_PLAIN = "arguments that start with { or [ must be JSON; as plain text, put a word before them"
+
+
+def arguments(here: Globals, given: str) -> Any:
+    """What a call is given, as --args has it: JSON, or plain text. Raises InvalidInput."""
+    text = here.values.read("--args", given)
+    return json_document("--args", text, hint=_PLAIN) if text.lstrip()[:1] in ("{", "[") else text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from store.backend import Backend
 from store.backends.sqlite import SqliteBackend
-from store.errors import BadHead, Forked, InvalidInput, RecallError, Unavailable
+from store.errors import InvalidInput, RecallError, Unavailable
 from store.text import quoted
 from store.values import Action, plain
 
@@ -62,7 +62,11 @@ def outcomes(backend: Backend, agent: str, action: Action, warn: Callable[[Recal
     """
     try:
         found = collected(backend, agent, remote=attached(backend))
-    except (Unavailable, BadHead, Forked) as problem:
+    except RecallError as problem:
+        from store.remote_errors import BadHead, Forked
+
+        if not isinstance(problem, Unavailable | BadHead | Forked):
+            raise
         warn(problem)
         found = collected(backend, agent, remote=False)
     return of_action(found, action)

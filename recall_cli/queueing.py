@@ -16,7 +16,7 @@ from store.actions import ActionEnd, already_closed
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.files import exists
 from store.clock import rfc3339
-from store.errors import NotApplied, Queued
+from store.remote_errors import NotApplied, Queued
 from store.shipping.backend import ShippingBackend
 from store.shipping.inbox import Resolution
 from store.views import View

@@ -26,11 +26,11 @@ from store.errors import (
     InvalidInput,
     MayStillRun,
     NotFound,
-    Queued,
     RecallError,
     StillRunning,
 )
 from store.records import CLOSED_STATUSES
+from store.remote_errors import Queued
 from store.running import may_be_acting, still_running
 from store.text import check_text, quoted
 from store.value import value

@@ -16,7 +16,8 @@ from recall_cli.resolving import REFUSED, Away, Row, agreed, line, perhaps_runni
 from recall_cli.session import reading
 from recall_cli.values import duration
 from store.actions import already_closed
-from store.errors import BadRecord, Conflict, MayStillRun, NeedsSettling, NotFound, Queued, RecallError, StillRunning
+from store.errors import BadRecord, Conflict, MayStillRun, NeedsSettling, NotFound, RecallError, StillRunning
+from store.remote_errors import Queued
 from store.text import quoted
 from store.values import Action
 from store.views import View

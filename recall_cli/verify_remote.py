@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from store.backends.sqlite import SqliteBackend
-from store.errors import NotAttached
+from store.remote_errors import NotAttached
 from store.shipping.opening import open_bucket
 from store.shipping.remote_verify import verify_remote
 from store.verify import Problem

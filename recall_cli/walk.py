@@ -18,8 +18,9 @@ from store import checks
 from store.actions import ActionEnd
 from store.canonical import BLOB_LIMIT
 from store.clock import Instant
-from store.errors import BadRecord, InvalidInput, Queued
+from store.errors import BadRecord, InvalidInput
 from store.records import ACTION, LEASE, STEP, TOOL, Record
+from store.remote_errors import Queued
 from store.running import may_be_acting
 from store.text import check_text, lines_of
 from store.values import Action

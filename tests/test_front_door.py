@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import recall_cli
-from store import errors
+from store import errors, remote_errors
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -37,7 +37,8 @@ def test_every_name_is_there_and_is_the_engines() -> None:
 
 def test_every_error_that_a_program_can_meet_is_exported() -> None:
     """An error can be caught by its name; ``Stale`` never leaves the engine."""
-    kinds = {name for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.RecallError)}
+    there = [*inspect.getmembers(errors, inspect.isclass), *inspect.getmembers(remote_errors, inspect.isclass)]
+    kinds = {name for name, kind in there if issubclass(kind, errors.RecallError)}
     assert kinds - {"Stale"} == {each for each in recall_cli.__all__ if each in kinds}
 
 

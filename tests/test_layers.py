@@ -17,7 +17,7 @@ COMMAND = sorted((ROOT / "recall_cli").rglob("*.py"))
 # where that is not in a circle; Python itself would fail on most circles, late.
 ROWS = [
     {"errors", "value"},
-    {"clock", "text", "canonical"},
+    {"clock", "text", "canonical", "remote_errors"},
     {"process", "records", "values"},
     {"lease", "checks", "actions", "log", "running", "place", "briefing_text"},
     {"backend", "briefing_parts", "briefing_sections"},
@@ -35,7 +35,7 @@ ROWS = [
 ]
 # Of the modules of store.shipping the same; they stand above the backend and below the agent.
 SHIPPING_ROWS = [
-    {"bucket", "locking"},
+    {"bucket", "locking", "references"},
     {"head", "s3_faults"},
     {"s3", "probe"},
     {"segment", "protocol"},
@@ -48,12 +48,12 @@ SHIPPING_ROWS = [
     {"shipper"},
     {"worker"},
     {"backend"},
-    {"opening", "attaching", "syncing"},
-    {"checking", "repairing"},
+    {"opening", "bringing", "syncing"},
+    {"attaching", "detaching", "checking", "repairing"},
 ]
 BACKENDS_USE = {
-    "errors", "value", "clock", "text", "canonical", "process", "records", "lease", "log", "backend", "audit", "verify",
-    "asides", "running", "values",
+    "errors", "remote_errors", "value", "clock", "text", "canonical", "process", "records", "lease", "log", "backend",
+    "audit", "verify", "asides", "running", "values",
 }  # fmt: skip
 HEAVY = {
     "typer",
@@ -223,6 +223,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(path: Path) -> None:
     [
         ("import recall_cli", {"store", "sqlite3", "typer", "rich"}),
         ("from recall_cli import Client", {"typer", "rich", "pydantic", "asyncio", "subprocess", "sqlite_utils"}),
+        ("import store.client, store.access, recall_cli.exits", {"store.remote_errors", "store.shipping"}),
         ("import store.errors, store.lease, store.records", {"sqlite3", "asyncio", "subprocess", "logging"}),
         ("import store.shipping.bucket, store.shipping.probe", {"botocore", "email", "sqlite3", "urllib3"}),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 
 import recall_cli
 from recall_cli.exits import exit_of
-from store import errors
+from store import errors, remote_errors
 from store.aio import AsyncAgent, AsyncClient
 
 MARK = "<!-- From here on: written by `make generate`, from the code. -->"
@@ -121,12 +121,12 @@ def _value(kind: type) -> list[str]:
 
 def _errors() -> list[str]:
     rows = ["| error | is a | code | exit code | when |", "|---|---|---|---|---|"]
-    for name in [each for each in recall_cli.__all__ if each in vars(errors)]:
-        kind = getattr(errors, name)
+    named = {**vars(errors), **vars(remote_errors)}
+    kinds = [named[name] for name in recall_cli.__all__ if name in named]
+    for code, kind in sorted(((int(exit_of(kind.__new__(kind))), kind) for kind in kinds), key=lambda each: each[0]):
         base = kind.__bases__[0].__name__ if kind is not errors.RecallError else "Exception"
-        probe = kind.__new__(kind)
         when = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
-        rows.append(f"| `{name}` | `{base}` | `{kind.code}` | {int(exit_of(probe))} | {_text(when)} |")
+        rows.append(f"| `{kind.__name__}` | `{base}` | `{kind.code}` | {code} | {_text(when)} |")
     intro = _prose(inspect.getdoc(errors.RecallError) or "")
     return [*intro, "Catch the base that says what to do next; the exit code is the command's.", "\n".join(rows)]
 

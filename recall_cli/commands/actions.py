@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
 from functools import partial
-from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from recall_cli.actions_shown import ASIDE_COLUMNS, as_row, columns, details, for_people, shown
-from recall_cli.beginning import begun
+from recall_cli.actions_shown import details, shown
+from recall_cli.beginning import arguments, begun
+from recall_cli.ending import ending_of
 from recall_cli.exits import READS, WRITES, Exit
-from recall_cli.look import AnyAgent, Limit, check_limit, counted, every_lease
+from recall_cli.look import AnyAgent, Limit, check_limit
 from recall_cli.options import AgentOption, Choice, Globals, Noun, Remote
-from recall_cli.pending import MOST_SEQ, Filter, every, pending
-from recall_cli.session import mark_run, operate, operator, reading, require, viewing, write
-from recall_cli.values import duration, json_document
+from recall_cli.pending import MOST_SEQ, Filter
+from recall_cli.session import mark_run, operate, operator, viewing, write
+from recall_cli.values import duration
 from store import checks
-from store.actions import ActionEnd
 from store.agent import Agent
-from store.canonical import BLOB_LIMIT
 from store.errors import InvalidInput
 from store.lease import MOST_TTL_MS
 from store.records import CLASSES, CLOSED_STATUSES, OPEN_STATUSES, STATUSES
@@ -100,38 +97,11 @@ def list_actions(
         check_agent(agent)
     if remote and not set_aside:
         raise InvalidInput(field="--remote", reason="is for --set-aside: other actions are listed from the log here")
-    count = 0
+    from recall_cli.actions_listed import shown_as_list
 
-    with reading(here) as backend:
-        if agent and not remote:
-            require(backend, agent)
-        now = backend.clock.now()
-        only_open = only_pending or only_stuck or status in OPEN_STATUSES
-        if set_aside:
-            from recall_cli.aside_actions import listed
-
-            names = [agent] if agent else [each.agent for each in every_lease(backend)]
-            shown = islice(listed(backend, names, wanted, remote=remote, only_open=only_open), most)
-            aside_rows = counted(each if here.out.structured else each | for_people(each, now) for each in shown)
-            here.out.table([*columns(here.out.terminal), *ASIDE_COLUMNS], aside_rows, empty="no actions were set aside")
-            if fail_if_any and aside_rows.count:
-                raise typer.Exit(Exit.UNSETTLED)
-            return
-        found = (pending if only_open else every)(backend, agent, wanted)
-
-        def rows() -> Iterator[dict[str, Any]]:
-            nonlocal count
-            for view, action in islice(found, most):
-                count += 1
-                row = as_row(view, action)
-                yield row if here.out.structured else row | for_people(row, now)
-
-        here.out.table(columns(here.out.terminal), rows(), empty="no actions")
-        if branched := [each for each in backend.agents_branched() if agent in ("", each)]:
-            from recall_cli.aside_actions import tell
-
-            tell(here, backend, branched)
-    if fail_if_any and count:
+    only_open = only_pending or only_stuck or status in OPEN_STATUSES
+    any_there = shown_as_list(here, agent, wanted, most, only_open=only_open, set_aside=set_aside, remote=remote)
+    if fail_if_any and any_there:
         raise typer.Exit(Exit.UNSETTLED)
 
 
@@ -194,7 +164,7 @@ def begin(
     """
     here = Globals.of(ctx)
     checks.check_name("tool", tool, spaces=True)
-    value = None if args is None else _args(here, args)
+    value = None if args is None else arguments(here, args)
     json_value("--args", value)
 
     max_ms = 0 if timeout is None else min(math.ceil(duration("--timeout", timeout) * 1000), MOST_TTL_MS)
@@ -217,14 +187,6 @@ def begin(
         then = f"recall actions end {action.seq} done --result TEXT"
     value = {**plain(action), "fence": fence}
     here.out.change(value, text, then, data=f"{action.seq}\t{action.key}\t{action.status}")
-
-
-_PLAIN = "arguments that start with { or [ must be JSON; as plain text, put a word before them"
-
-
-def _args(here: Globals, given: str) -> Any:
-    text = here.values.read("--args", given)
-    return json_document("--args", text, hint=_PLAIN) if text.lstrip()[:1] in ("{", "[") else text
 
 
 Seq = Annotated[int, typer.Argument(metavar="SEQ", min=1, max=MOST_SEQ, help="The action's number.")]
@@ -250,7 +212,7 @@ def end(
     settles an action with: recall actions resolve
     """
     here = Globals.of(ctx)
-    ending = _ending(here, status, result, error, resolution, "--resolution")
+    ending = ending_of(here, status, result, error, resolution, "--resolution")
     action = write(
         here,
         agent,
@@ -382,25 +344,9 @@ def resolve(
         return
     if reason is None:
         raise InvalidInput(field="--reason", reason="is needed: how the outcome is known")
-    ending = _ending(here, outcome, result, error, reason, "--reason")
+    ending = ending_of(here, outcome, result, error, reason, "--reason")
     check_text("--reason", ending.resolution, limit=checks.REASON_LIMIT, empty=False)
     resolving.resolve(here, agent, seqs, wanted, ending, by=who, force=force, dry_run=dry_run, yes=yes, away=away)
-
-
-def _ending(
-    here: Globals, status: str, result: str | None, error: str | None, resolution: str | None, option: str
-) -> ActionEnd:
-    """An outcome, each text read and checked before anything is opened."""
-    read = here.values.read
-    texts = [
-        "" if given is None else check_text(field, read(field, given), limit=limit)
-        for field, given, limit in (
-            ("--result", result, BLOB_LIMIT),
-            ("--error", error, checks.ERROR_LIMIT),
-            (option, resolution, checks.REASON_LIMIT),
-        )
-    ]
-    return ActionEnd(status, *texts)
 
 
 @app.verb("amend", exits=WRITES, agent_first=True)

@@ -16,11 +16,15 @@ from recall_cli.session import reading
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.files import exists
 from store.backends.sqlite.marks import Remote
-from store.errors import InvalidInput, NotAttached, StoreMissing
+from store.errors import InvalidInput, StoreMissing
 from store.opening import ship_mode
-from store.shipping.attaching import Attached, Report, agents_of, attach, connect, detach
+from store.remote_errors import NotAttached
+from store.shipping.attaching import Attached, attach, connect
+from store.shipping.bringing import Report
 from store.shipping.bucket import SSE, Location
 from store.shipping.checking import steps
+from store.shipping.detaching import detach
+from store.shipping.local import agents_of
 from store.shipping.opening import dialect_of, location_of, open_bucket
 from store.shipping.place import agents_in
 from store.shipping.repairing import Finding, Repairing, examine

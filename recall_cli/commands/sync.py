@@ -21,21 +21,9 @@ from recall_cli.waiting import pause
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.files import exists
 from store.clock import Instant
-from store.errors import (
-    Corrupt,
-    InvalidInput,
-    LeaseHeld,
-    NotAttached,
-    NotFound,
-    NotShipped,
-    RecallError,
-    RemoteNewer,
-    RemoteUnreachable,
-    StoreMissing,
-    TakenAway,
-    Unavailable,
-)
+from store.errors import Corrupt, InvalidInput, LeaseHeld, NotFound, RecallError, StoreMissing, Unavailable
 from store.opening import open_store
+from store.remote_errors import NotAttached, NotShipped, RemoteNewer, RemoteUnreachable, TakenAway
 from store.shipping.backend import ShippingBackend
 from store.shipping.bucket import Bucket
 from store.shipping.opening import open_bucket

@@ -14,7 +14,8 @@ from recall_cli.render import Column
 from recall_cli.session import writing
 from recall_cli.values import duration
 from store.backends.sqlite import SqliteBackend
-from store.errors import Corrupt, InvalidInput, NotAttached, NotFound, RecallError
+from store.errors import Corrupt, InvalidInput, NotFound, RecallError
+from store.remote_errors import NotAttached
 from store.shipping.backend import ShippingBackend
 from store.shipping.place import agents_in
 from store.shipping.upkeep import Collected, collect

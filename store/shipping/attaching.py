@@ -1,6 +1,6 @@
-"""Attaching a store to a bucket and detaching it: who decides about a lease, the store or the bucket (rule 17).
+"""Attaching a store to a bucket, which from then on decides about its leases (rule 17).
 
-Both can be cut short at any moment and called again. While a store is being
+It can be cut short at any moment and called again. While a store is being
 attached it grants no lease; it counts as attached only when the bucket has a
 head of every agent. Nothing is ever merged: a log of another lineage under an
 agent's name is refused, or the log here is set aside.
@@ -9,67 +9,36 @@ agent's name is refused, or the log here is set aside.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from store.backends.sqlite.ledger import Ledger
 from store.backends.sqlite.marks import Remote
 from store.clock import Random, rfc3339
-from store.errors import (
-    AttachedElsewhere,
-    BadHead,
-    Forked,
-    LeaseHeld,
-    NotAttached,
-    NotShipped,
-    OtherLog,
-    RemoteRefused,
-    RemoteUnreachable,
-)
-from store.lease import DEFAULT_TTL_MS, Lease, LeaseRequest
-from store.process import provably_dead, this_process
+from store.remote_errors import AttachedElsewhere, BadHead, Forked, OtherLog
 from store.shipping import protocol
+from store.shipping.bringing import (
+    TRIES,
+    Bringing,
+    Outcome,
+    Report,
+    Watch,
+    changed_too_fast,
+    set_all_aside,
+    store_lock,
+)
 from store.shipping.bucket import Bucket, Dialect, Location
-from store.shipping.fetch import Replaced, lines_after, prefix
-from store.shipping.head import Head, lineage_starts
-from store.shipping.local import Local, cached, lineage_at
-from store.shipping.locking import agent_lock
-from store.shipping.looking import Seen, Tries
+from store.shipping.fetch import Replaced, lines_after
+from store.shipping.head import Head
+from store.shipping.local import Local, agents_of, cached, leases_of
+from store.shipping.looking import Seen
 from store.shipping.opening import open_location
 from store.shipping.place import Place, find, find_or_make
 from store.shipping.probe import probe
-from store.shipping.shipper import Shipper
 from store.value import value
 
 if TYPE_CHECKING:
     from store.backends.sqlite import SqliteBackend
-
-Outcome = Literal["shipped", "continued", "fetched", "adopted", "imported", "taken", "forked", "kept", "trouble"]
-Watch = Callable[[list[str]], Iterable[str]]
-
-_TRIES = 5
-_LOCK = "this store"  # has a space, so it is no agent's
-_LOCK_TIMEOUT = 30.0
-
-
-@value
-class Report:
-    """What became of one agent.
-
-    Attributes:
-        outcome: ``shipped``: the bucket has its log now. ``continued``: it had it, and goes on from there.
-            ``fetched``: it had more of it, and that is here now. ``adopted``: the log here was set aside for the
-            bucket's. ``imported``: a copy, which is shipped under a lineage of its own from its first lease on.
-            ``taken``, ``forked``, ``kept``: of a detaching. ``trouble``: it has to be mended first.
-        lsn: of its last record here.
-        detail: what the trouble is, or "".
-    """
-
-    agent: str
-    outcome: Outcome
-    lsn: int
-    detail: str = ""
 
 
 @value
@@ -124,7 +93,7 @@ def attach(
     warnings = list(dialect.warnings)
     if place.expiration:
         warnings.append(f"a lifecycle rule will delete objects under this prefix: {place.expiration}")
-    with agent_lock(store.directory, _LOCK, _LOCK_TIMEOUT):
+    with store_lock(store):
         before = store.remote()
         _refuse_elsewhere(store, before, place)
         remote = Remote(
@@ -187,99 +156,6 @@ def _refuse_elsewhere(store: SqliteBackend, before: Remote | None, place: Place)
 _STATES = {"attached": "attached to", "attaching": "half attached to", "detached": "detached from"}
 
 
-def agents_of(store: SqliteBackend) -> list[str]:
-    """All agents of a store, by id."""
-    return [each.agent for each in _leases(store)]
-
-
-def _leases(store: SqliteBackend) -> Iterator[Lease]:
-    page = store.leases()
-    while page:
-        yield from page
-        page = store.leases(after=page[-1].agent)
-
-
-class Bringing(Shipper):
-    """A shipper that also writes heads without acting for an agent: each is written released, or deleted."""
-
-    def __init__(self, store: SqliteBackend, bucket: Bucket, remote: Remote, *, force: bool) -> None:
-        super().__init__(store, bucket, remote, interval=Dialect.from_json(remote.dialect).min_interval)
-        self.force = force
-
-    def request(self, agent: str) -> LeaseRequest:
-        """What an epoch is asked for with that nobody acts under."""
-        process = this_process()
-        holder = f"operator:{process.host}:{process.pid}"
-        return LeaseRequest(agent, self.store.random.hex(32), holder, process, DEFAULT_TTL_MS, breaking=self.force)
-
-    def written(
-        self, local: Local, base: Head, request: LeaseRequest, etag: str, *, deleted: bool = False, least_rev: int = 0
-    ) -> bool:
-        """Write a head under a new epoch, and keep it here; False if somebody else wrote first.
-
-        Args:
-            base: it goes on from this; what it names is in the bucket.
-            least_rev: its ``rev`` is above this too.
-        """
-        row, stamp = self.store.lease(local.agent), self._stamp()
-        base = replace(base, rev=max(base.rev, least_rev))
-        store = self.store.store_id
-        head = protocol.taken(base, request, stamp, store=store, highest=row.epoch if row else 0, ship="barrier")
-        head = protocol.renewed(head, stamp, opened=local.opened(), state="released")
-        head = replace(head, state="deleted") if deleted else head
-        new = self._put(local.agent, head, etag)
-        if new:
-            now = self.store.clock.now()
-            local.learn(head, new, lease=cached(head, row, now), sent=stamp.now)
-        return bool(new)
-
-    def _put(self, agent: str, head: Head, etag: str) -> str:
-        """The ETag of a version that was written; "" if another one came first."""
-        key = prefix(agent) + "head.json"
-        tries = Tries(self, lambda reason: RemoteUnreachable(remote=self.bucket.name, reason=reason))
-        while True:
-            swap = self.bucket.swap(key, head.encode(), etag or None)
-            if swap.outcome == "done":
-                return swap.etag
-            if swap.outcome == "refused":
-                raise RemoteRefused(remote=self.bucket.name, reason=swap.reason)
-            found = self.bucket.get(key)
-            if found is not None and Head.parse(found.body, agent).wid == head.wid:
-                return found.etag
-            if (found.etag if found else "") != etag:
-                return ""
-            tries.again(swap.reason)
-
-    def end_leases(self, ledger: Ledger) -> None:
-        """Within a transaction: no process acts for an agent of this store any more.
-
-        Raises:
-            LeaseHeld: one does, and it is not to be forced.
-        """
-        now = self.store.clock.now()
-        for lease in _leases(self.store):
-            if not _held_here(self.store, lease):
-                continue
-            if not self.force:
-                until = rfc3339(now.wall_us + max(0, lease.left_ms(now)) * 1000)[:19] + "Z"
-                raise LeaseHeld(
-                    agent=lease.agent,
-                    holder=lease.holder,
-                    epoch=lease.epoch,
-                    until=until,
-                    hint=f"let it finish, or fence it with --force; who it is: recall lease show {lease.agent}",
-                )
-            ledger.put_lease(replace(lease, state="released"))
-
-
-def _held_here(store: SqliteBackend, lease: Lease) -> bool:
-    """Whether a process acts for an agent under a lease of this very store."""
-    if not lease.live(store.clock.now()) or provably_dead(lease.process):
-        return False
-    known = Local(store, lease.agent).known()
-    return known is None or not known[0].head or known[1].lease.dir == store.store_id
-
-
 class Attaching(Bringing):
     """The agents of a store on their way into a bucket."""
 
@@ -289,7 +165,7 @@ class Attaching(Bringing):
 
     def refuse_others(self) -> None:
         """Look at the bucket's heads before anything is changed. Raises OtherLog or BadHead."""
-        for lease in _leases(self.store):
+        for lease in leases_of(self.store):
             if lease.imported or self.store.mark(lease.agent) is not None:
                 continue
             local = Local(self.store, lease.agent)
@@ -323,7 +199,7 @@ class Attaching(Bringing):
             if row.imported:
                 return Report(agent, "imported", local.last()[0])
             try:
-                for number in range(_TRIES):
+                for number in range(TRIES):
                     seen = Seen(None, "", None) if fresh and not number else self._look(local)
                     try:
                         outcome = self._joined(local, seen) if seen.head else self._created(local)
@@ -335,7 +211,7 @@ class Attaching(Bringing):
                 if self.store.mark(agent) is None:
                     raise
                 return Report(agent, "trouble", local.last()[0], problem.message)
-        raise RemoteUnreachable(remote=self.bucket.name, reason=f"the head of {agent} changed faster than it was read")
+        raise changed_too_fast(self.bucket, agent)
 
     def _created(self, local: Local) -> Outcome | None:
         request = self.request(local.agent)
@@ -406,102 +282,3 @@ def _lineages(local: Local, head: Head) -> str:
     ours = {each.lineage for each in local.store.branches(local.agent)}
     theirs = {head.lineage, *(each.lineage for each in head.origins)}
     return "" if ours & theirs else f"it is of lineage {head.lineage[:8]}…, the one here of {min(ours)[:8]}…"
-
-
-def set_all_aside(local: Local, head: Head, reason: str) -> None:
-    """Leave the log here as evidence, and start with the bucket's."""
-    lease = local.store.lease(local.agent)
-    assert lease is not None
-    now = local.store.clock.now()
-    lineage = lineage_at(head, head.base + 1)
-    base_hash = lineage_starts(head).get(head.base, head.base_hash)
-    local.store.shipping(lambda ledger: ledger.start_over(lease, lineage, head.base, base_hash, reason, now))
-
-
-# -- detaching -----------------------------------------------------------------------------------
-
-How = Literal["keep", "take", "fork"]
-
-
-def detach(
-    store: SqliteBackend,
-    bucket: Bucket,
-    how: How,
-    *,
-    force: bool = False,
-    watch: Watch = lambda agents: agents,
-) -> list[Report]:
-    """Ship to the bucket no more.
-
-    Args:
-        how: ``keep``: the agents live on in the bucket; here they can be read. ``take``: they go on here, in their
-            lineage, and nobody can go on from the bucket. ``fork``: they go on here under new lineages, and
-            whoever has the bucket goes on with the old ones; the bucket is not asked.
-        force: end leases that are held here, and give up what was not shipped (with ``keep``).
-
-    Raises:
-        NotAttached; LeaseHeld; NotShipped: with ``keep``, records would be neither there nor writable here.
-        Forked, TakenAway, RemoteUnreachable, RemoteRefused: with ``take``.
-    """
-    with agent_lock(store.directory, _LOCK, _LOCK_TIMEOUT):
-        remote = store.remote()
-        if remote is None or remote.state == "local":
-            raise NotAttached(path=store.directory)
-        after = replace(remote, generation=remote.generation + 1, at=rfc3339(store.clock.now().wall_us))
-        work = Detaching(store, bucket, remote, force=force)
-        marked = [each for each in agents_of(store) if (mark := store.mark(each)) is not None and mark.head]
-        if how == "take":
-            store.shipping(work.end_leases)
-            reports = [work.take(each) for each in watch(marked)]
-            store.shipping(lambda ledger: ledger.put_remote(replace(after, state="local")))
-            return reports
-        state = "local" if how == "fork" or not marked else "detached"
-        if how == "keep" and not force:
-            _refuse_unshipped(store, bucket.name, marked)
-
-        def finish(ledger: Ledger) -> None:
-            work.end_leases(ledger)
-            for agent in marked if how == "fork" else ():
-                lease = store.lease(agent)
-                assert lease is not None
-                # A copy of a log that may live on elsewhere, which is what an import is too.
-                ledger.put_lease(replace(lease, state="released", imported=True))
-            ledger.put_remote(replace(after, state=state))
-
-        store.shipping(finish)
-        outcome: Outcome = "forked" if how == "fork" else "kept"
-        return [Report(each, outcome, store.counters(each).lsn) for each in marked]
-
-
-def _refuse_unshipped(store: SqliteBackend, remote: str, agents: Iterable[str]) -> None:
-    for agent in agents:
-        mark, last = store.mark(agent), store.counters(agent).lsn
-        if mark is not None and last > mark.lsn and not mark.trouble:
-            raise NotShipped(
-                agent=agent,
-                what=f"the log from lsn {mark.lsn + 1} to {last}",
-                remote=remote,
-                reason="it was not pushed",
-                hint=f"push it first: recall sync push {agent}; or leave it behind with --force",
-            )
-
-
-class Detaching(Bringing):
-    """The agents of a store on their way out of a bucket."""
-
-    def take(self, agent: str) -> Report:
-        """End an agent's log in the bucket: it goes on here."""
-        with self._locked(agent):
-            local = Local(self.store, agent)
-            for _ in range(_TRIES):
-                seen = self._look(local)
-                if seen.head is None:
-                    raise BadHead(agent=agent, reason="it is missing")
-                if seen.head.state == "deleted" and seen.head.lease.dir == self.store.store_id:
-                    return Report(agent, "taken", local.last()[0])  # by a call that was cut short
-                request = self.request(agent)
-                self._reason(local, seen, request)
-                head = self._caught_up(local, seen, request)
-                if self.written(local, head, request, seen.etag, deleted=True):
-                    return Report(agent, "taken", local.last()[0])
-        raise RemoteUnreachable(remote=self.bucket.name, reason=f"the head of {agent} changed faster than it was read")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from store.backends.sqlite.marks import Remote
-from store.errors import Forked, RemoteForeign
+from store.remote_errors import Forked, RemoteForeign
 from store.shipping.opening import location_of, open_location
 from store.shipping.place import NAME, find
 from store.shipping.probe import probe

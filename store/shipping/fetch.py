@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from store.audit import blobs_named, body_of
-from store.errors import BadHead, Forked
+from store.remote_errors import BadHead, Forked
 from store.shipping.bucket import Bucket
-from store.shipping.head import Head, Segment, chained
+from store.shipping.head import Head, chained
+from store.shipping.references import Segment
 from store.shipping.segment import read_page, read_segment
 
 Line = tuple[int, bytes, bytes]  # lsn, canonical line, the chain's hash after it

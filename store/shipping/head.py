@@ -12,18 +12,18 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from store.canonical import first_hash, next_hash
-from store.errors import BadHead, RemoteNewer
 from store.lease import MOST_TTL_MS, Fence
 from store.process import Process
+from store.remote_errors import BadHead, RemoteNewer
+from store.shipping.references import Page, Segment, as_json, number_in, page_of, segment_of, text_in
 from store.value import value
 
 FORMAT = "recall.head/1"
 _READER = _WRITER = 1
-_MOST = 2**53  # what every reader of JSON, and SQLite, can hold
 
 State = Literal["live", "released", "deleted"]
 STATES = ("live", "released", "deleted")
@@ -67,38 +67,6 @@ class Ended:
     e: int
     last: int
     hash: bytes
-
-
-@value
-class Segment:
-    """A reference to an immutable object with the lines ``f`` to ``l``.
-
-    Attributes:
-        k: its key below the agent's prefix.
-        e: the epoch under which it was written; it may be collected only below the head's.
-        hash: the chain's hash after its last line.
-        sha: SHA-256 of its plain bytes, in hexadecimal digits.
-        n: the number of its plain bytes.
-    """
-
-    k: str
-    e: int
-    f: int
-    l: int  # noqa: E741 (the field's name in the format)
-    hash: bytes
-    sha: str
-    n: int
-
-
-@value
-class Page:
-    """A reference to an index page, which lists the segments of the lines ``f`` to ``l``."""
-
-    k: str
-    f: int
-    l: int  # noqa: E741 (the field's name in the format)
-    hash: bytes
-    depth: int
 
 
 @value
@@ -218,15 +186,15 @@ class Head:
                 "base_hash": self.base_hash.hex(),
                 "tail_first": self.tail_first,
             },
-            "epochs": [_plain(each) for each in self.epochs],
-            "segs": [_plain(each) for each in self.segs],
-            "open": [_plain(each) for each in self.open],
+            "epochs": [as_json(each) for each in self.epochs],
+            "segs": [as_json(each) for each in self.segs],
+            "open": [as_json(each) for each in self.open],
             "tail": [line.decode() for line in self.tail],
         }
         if self.origins:
-            document["origins"] = [_plain(each) for each in self.origins]
+            document["origins"] = [as_json(each) for each in self.origins]
         if self.index:
-            document["index"] = _plain(self.index)
+            document["index"] = as_json(self.index)
         if self.open_more:
             document["open_more"] = self.open_more
         return json.dumps({**self.more, **document}, ensure_ascii=False, separators=(",", ":")).encode()
@@ -305,107 +273,67 @@ def _wrong_in(head: Head, agent: str) -> str:
     return "" if link == head.hash else "the hash of its last record is not that of its lines"
 
 
-def _plain(each: Any) -> dict[str, Any]:
-    values = {one.name.rstrip("_"): getattr(each, one.name) for one in fields(each)}
-    return {name: one.hex() if isinstance(one, bytes) else one for name, one in values.items()}
-
-
 def _read(document: Mapping[str, Any]) -> Head:
     lease, log = document["lease"], document["log"]
     index = document.get("index")
     return Head(
-        store=_text(document["store"]),
-        agent=_text(document["agent"]),
+        store=text_in(document["store"]),
+        agent=text_in(document["agent"]),
         lineage=_lineage(document["lineage"]),
         state=document["state"],
-        rev=_number(document["rev"]),
-        wid=_text(document["wid"]),
-        epoch=_number(document["epoch"]),
+        rev=number_in(document["rev"]),
+        wid=text_in(document["wid"]),
+        epoch=number_in(document["epoch"]),
         lease=HeadLease(
-            inc=_text(lease["inc"]),
-            dir=_text(lease["dir"]),
-            holder=_text(lease.get("holder", "")),
+            inc=text_in(lease["inc"]),
+            dir=text_in(lease["dir"]),
+            holder=text_in(lease.get("holder", "")),
             process=Process(
-                _text(lease["host"]),
-                _text(lease["boot"]),
-                _text(lease["pidns"]),
-                _number(lease["pid"]),
-                _text(lease["start"]),
+                text_in(lease["host"]),
+                text_in(lease["boot"]),
+                text_in(lease["pidns"]),
+                number_in(lease["pid"]),
+                text_in(lease["start"]),
             ),
-            ship=_text(lease["ship"]),
-            ttl_ms=_number(lease["ttl_ms"]),
-            renew=_number(lease["renew"]),
-            expires_hint=_text(lease["expires_hint"]),
+            ship=text_in(lease["ship"]),
+            ttl_ms=number_in(lease["ttl_ms"]),
+            renew=number_in(lease["renew"]),
+            expires_hint=text_in(lease["expires_hint"]),
         ),
-        last=_number(log["last"]),
+        last=number_in(log["last"]),
         hash=bytes.fromhex(log["hash"]),
-        base=_number(log["base"]),
+        base=number_in(log["base"]),
         base_hash=bytes.fromhex(log["base_hash"]),
-        tail_first=_number(log["tail_first"]),
-        origins=tuple(Origin(_lineage(each["lineage"]), _number(each["last"])) for each in document.get("origins", [])),
+        tail_first=number_in(log["tail_first"]),
+        origins=tuple(
+            Origin(_lineage(each["lineage"]), number_in(each["last"])) for each in document.get("origins", [])
+        ),
         epochs=tuple(
-            Ended(_number(each["e"]), _number(each["last"]), bytes.fromhex(each["hash"])) for each in document["epochs"]
+            Ended(number_in(each["e"]), number_in(each["last"]), bytes.fromhex(each["hash"]))
+            for each in document["epochs"]
         ),
         segs=tuple(segment_of(each) for each in document["segs"]),
         index=page_of(index) if index else None,
         open=tuple(
-            Open(_number(each["lsn"]), _text(each["key"]), _text(each["class"]), _number(each.get("max_ms", 0)))
+            Open(number_in(each["lsn"]), text_in(each["key"]), text_in(each["class"]), number_in(each.get("max_ms", 0)))
             for each in document["open"]
         ),
-        open_more=_number(document.get("open_more", 0)),
-        tail=tuple(_text(line).encode() for line in document["tail"]),
+        open_more=number_in(document.get("open_more", 0)),
+        tail=tuple(text_in(line).encode() for line in document["tail"]),
         more={name: each for name, each in document.items() if name not in _KNOWN},
     )
+
+
+def _lineage(each: Any) -> str:
+    if not re.fullmatch("[0-9a-f]{32}", text_in(each)):
+        raise ValueError("not a lineage")
+    return str(each)
 
 
 _KNOWN = frozenset(
     "format min_reader min_writer store agent lineage state rev wid epoch lease log origins epochs segs index open "
     "open_more tail".split()
 )
-
-
-def segment_of(each: Mapping[str, Any]) -> Segment:
-    """A reference to a segment as JSON has it. Raises LookupError, TypeError or ValueError."""
-    return Segment(
-        _text(each["k"]),
-        _number(each["e"]),
-        _number(each["f"]),
-        _number(each["l"]),
-        bytes.fromhex(each["hash"]),
-        _text(each["sha"]),
-        _number(each["n"]),
-    )
-
-
-def page_of(each: Mapping[str, Any]) -> Page:
-    """A reference to an index page as JSON has it. Raises LookupError, TypeError or ValueError."""
-    return Page(
-        _text(each["k"]), _number(each["f"]), _number(each["l"]), bytes.fromhex(each["hash"]), _number(each["depth"])
-    )
-
-
-def _text(each: Any) -> str:
-    if not isinstance(each, str):
-        raise TypeError("not a text")
-    each.encode()  # half a surrogate pair is a ValueError: nothing could store it
-    return each
-
-
-def _lineage(each: Any) -> str:
-    if not re.fullmatch("[0-9a-f]{32}", _text(each)):
-        raise ValueError("not a lineage")
-    return str(each)
-
-
-def _number(each: Any) -> int:
-    if isinstance(each, bool) or not isinstance(each, int) or not 0 <= each <= _MOST:
-        raise TypeError("not a whole number")
-    return each
-
-
-def plain_reference(each: Segment | Page) -> dict[str, Any]:
-    """A reference as JSON has it."""
-    return _plain(each)
 
 
 def moved_into(head: Head, segment: Segment) -> Head:

@@ -314,3 +314,16 @@ def cached(head: Head, lease: Lease | None, now: Instant) -> Lease:
 def first_link(lineage: str, agent: str) -> tuple[int, bytes]:
     """Where a log without records stands."""
     return 0, first_hash(lineage, agent)
+
+
+def agents_of(store: SqliteBackend) -> list[str]:
+    """All agents of a store, by id."""
+    return [each.agent for each in leases_of(store)]
+
+
+def leases_of(store: SqliteBackend) -> Iterator[Lease]:
+    """The leases of all agents, by id."""
+    page = store.leases()
+    while page:
+        yield from page
+        page = store.leases(after=page[-1].agent)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from store.backends.sqlite.marks import Mark, Remote
-from store.errors import BadHead, Forked, RecallError, RemoteChanged, RemoteUnreachable
+from store.errors import RecallError
+from store.remote_errors import BadHead, Forked, RemoteChanged, RemoteUnreachable
 from store.shipping import protocol
 from store.shipping.bucket import Bucket, Object
 from store.shipping.fetch import Replaced, prefix
@@ -171,17 +173,18 @@ class Tries:
 
     Args:
         error: what is raised then, made of the last reason.
+        most: seconds, where there is reason for less patience than the looker's.
     """
 
-    def __init__(self, looker: Looker, error: Callable[[str], RecallError]) -> None:
-        self._looker, self._error = looker, error
+    def __init__(self, looker: Looker, error: Callable[[str], RecallError], most: float = math.inf) -> None:
+        self._looker, self._error, self._most = looker, error, most
         self._since = looker.store.clock.now()
         self._pause = _FIRST_PAUSE
 
     def again(self, reason: str) -> None:
         """Wait a little before the next attempt, or raise when there was patience enough."""
         it = self._looker
-        if protocol.elapsed_ms(self._since, it.store.clock.now()) >= it.patience * 1000:
+        if protocol.elapsed_ms(self._since, it.store.clock.now()) >= min(it.patience, self._most) * 1000:
             raise self._error(reason)
         jitter = 0.5 + int(it.store.random.hex(4), 16) / 0x10000
         it.pause(self._pause * jitter)

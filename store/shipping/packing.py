@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from store import asides
 from store.audit import blobs_named
-from store.errors import RemoteRefused, RemoteUnreachable
 from store.lease import LeaseRequest
 from store.records import Record
+from store.remote_errors import RemoteRefused, RemoteUnreachable
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix
-from store.shipping.head import Head, Origin, Segment
+from store.shipping.head import Head, Origin
 from store.shipping.local import Local
+from store.shipping.references import Segment
 from store.shipping.segment import make_segment
 from store.value import value
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from store.clock import Clock, Random, rfc3339_seconds
-from store.errors import InvalidInput, RemoteForeign, RemoteNewer, RemoteUnreachable
+from store.errors import InvalidInput
+from store.remote_errors import RemoteForeign, RemoteNewer, RemoteUnreachable
 from store.shipping.bucket import Bucket, Dialect, Location
 from store.text import check_agent, quoted
 from store.value import value

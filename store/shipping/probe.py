@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from store.clock import Random
-from store.errors import BucketUnfit, RecallError, RemoteRefused, RemoteUnreachable
+from store.errors import RecallError
+from store.remote_errors import BucketUnfit, RemoteRefused, RemoteUnreachable
 from store.shipping.bucket import Bucket, Dialect, Swap
 
 WRITERS = 8  # at once, in a race

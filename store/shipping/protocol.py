@@ -16,7 +16,8 @@ from store.clock import Instant, rfc3339_seconds
 from store.lease import Fence, LeaseRequest
 from store.process import Process
 from store.records import ACTION, CARRIED, OPEN_STATUSES, Draft
-from store.shipping.head import Ended, Head, HeadLease, Open, Origin, Segment, reached
+from store.shipping.head import Ended, Head, HeadLease, Open, Origin, reached
+from store.shipping.references import Segment
 from store.value import value
 
 Ship = Literal["barrier", "lazy", "off"]

@@ -16,14 +16,16 @@ from store.backend import Branch
 from store.backends.sqlite import SqliteBackend
 from store.backends.sqlite.ledger import numbered_or_named
 from store.canonical import first_hash
-from store.errors import BadHead, BadRecord, NotFound, RemoteNewer
+from store.errors import BadRecord, NotFound
 from store.records import Record
+from store.remote_errors import BadHead, RemoteNewer
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix
-from store.shipping.head import Head, Segment, chained
+from store.shipping.head import Head, chained
 from store.shipping.local import Local
 from store.shipping.place import agents_in
+from store.shipping.references import Segment
 from store.shipping.segment import read_page, read_segment
 from store.value import value
 from store.verify import Problem
@@ -61,7 +63,7 @@ def verify_remote(
 
     Args:
         store: nothing is written to it.
-        agents: which ones; all in the bucket unless given.
+        agents: which ones; unless given all in the bucket, and all that this store has seen there.
 
     Raises:
         NotFound: neither the bucket nor this store's memory of it has a named agent.
@@ -72,8 +74,20 @@ def verify_remote(
         if unknown:
             hint = f"ship it with: recall sync push {agent}"
             raise NotFound(what="agent", name=f"{agent} in {bucket.name}", hint=hint)
-    for agent in agents or agents_in(bucket):
+    for agent in agents or _all_of(store, bucket):
         yield from _Check(store, bucket, agent).run()
+
+
+def _all_of(store: SqliteBackend, bucket: Bucket) -> Iterator[str]:
+    seen: set[str] = set()
+    marks = store.marks()
+    while marks:
+        seen |= {each.agent for each in marks if each.head}
+        marks = store.marks(after=marks[-1].agent)
+    for agent in agents_in(bucket):
+        seen.discard(agent)
+        yield agent
+    yield from sorted(seen)  # of these the bucket has nothing any more
 
 
 class _Check:

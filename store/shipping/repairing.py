@@ -13,11 +13,12 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from store.errors import BadHead, Conflict, Forked, LeaseHeld, NotFound, RemoteUnreachable
+from store.errors import Conflict, LeaseHeld, NotFound
 from store.lease import LeaseRequest
 from store.process import provably_dead
+from store.remote_errors import BadHead, Forked, RemoteUnreachable
 from store.shipping import protocol
-from store.shipping.attaching import Bringing, set_all_aside
+from store.shipping.bringing import Bringing, set_all_aside
 from store.shipping.bucket import Bucket, Object
 from store.shipping.fetch import Replaced, lines_after, prefix
 from store.shipping.head import Head, Origin

@@ -26,7 +26,7 @@ import botocore.session  # type: ignore[import-untyped]
 from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 
-from store.errors import RemoteRefused, RemoteUnreachable
+from store.remote_errors import RemoteRefused, RemoteUnreachable
 from store.shipping.bucket import DEFAULT, Dialect, Listed, Location, Object, Swap
 from store.shipping.s3_faults import Meaning, meaning_of, misconfigured
 

@@ -13,8 +13,9 @@ import json
 import zlib
 from collections.abc import Sequence
 
-from store.errors import BadHead
-from store.shipping.head import Head, Page, Segment, page_of, plain_reference, reached, segment_of
+from store.remote_errors import BadHead
+from store.shipping.head import Head, reached
+from store.shipping.references import Page, Segment, as_json, page_of, segment_of
 
 _PAGE = "recall.index/1"
 
@@ -57,8 +58,8 @@ def make_page(segments: Sequence[Segment], older: Page | None, *, epoch: int) ->
     """The reference to an index page and its bytes; it leads to the page before it."""
     document = {
         "format": _PAGE,
-        "segs": [plain_reference(each) for each in segments],
-        "older": plain_reference(older) if older else None,
+        "segs": [as_json(each) for each in segments],
+        "older": as_json(older) if older else None,
     }
     plain = json.dumps(document, separators=(",", ":")).encode()
     first, last = older.f if older else segments[0].f, segments[-1].l

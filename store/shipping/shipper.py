@@ -8,15 +8,17 @@ back because an answer did not come.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
 from store.backends.sqlite.marks import Mark
 from store.clock import Instant
-from store.errors import Forked, LeaseLost, NotShipped, RemoteRefused
+from store.errors import LeaseLost
 from store.lease import Fence
 from store.records import Record
+from store.remote_errors import Forked, NotShipped, RemoteRefused
 from store.shipping import protocol
 from store.shipping.head import Head
 from store.shipping.local import Local
@@ -26,6 +28,7 @@ from store.shipping.taking import Taking
 from store.shipping.upkeep import Upkeep
 
 _REBASES = 5  # attempts at a head that others reshape meanwhile
+_TO_END_IT = 3.0  # seconds of a lease that a barrier in vain leaves over, to record that its call was not started
 
 
 class Shipper(Taking):
@@ -84,6 +87,11 @@ class Shipper(Taking):
                 raise  # what was written under it is set aside: nobody may take that for done
             return True
 
+    def _left(self, fence: Fence) -> float:
+        """For how many seconds the lease is still good."""
+        row = self.store.lease(fence.agent)
+        return 0.0 if row is None else row.left_ms(self.store.clock.now()) / 1000
+
     def _pending(self, local: Local) -> bool:
         mark = self.store.mark(local.agent)
         return mark is None or local.last()[0] > mark.lsn
@@ -105,6 +113,7 @@ class Shipper(Taking):
             lambda reason: NotShipped(
                 agent=fence.agent, what=f"the log up to lsn {target}", remote=self.bucket.name, reason=reason
             ),
+            most=math.inf if want is None else self._left(fence) - _TO_END_IT,
         )
         target = 0
         while True:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 from store.asides import asides
 from store.clock import rfc3339
-from store.errors import NotFound, NotShipped, RemoteRefused, RemoteUnreachable
+from store.errors import NotFound
 from store.lease import DEFAULT_TTL_MS, Fence, LeaseRequest
 from store.process import provably_dead, this_process
+from store.remote_errors import NotShipped, RemoteRefused, RemoteUnreachable
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix

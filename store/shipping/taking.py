@@ -6,10 +6,11 @@ from store.backend import Acquired
 from store.backends.sqlite.ledger import Ledger
 from store.backends.sqlite.marks import Mark
 from store.clock import Instant, rfc3339
-from store.errors import LeaseHeld, LeaseLost, RemoteRefused, RemoteUnreachable, TakenAway
+from store.errors import LeaseHeld, LeaseLost
 from store.lease import Lease, LeaseRequest
 from store.process import provably_dead
 from store.records import LEASE, Draft, compact
+from store.remote_errors import RemoteRefused, RemoteUnreachable, TakenAway
 from store.shipping import protocol
 from store.shipping.head import Head
 from store.shipping.local import Local, cached, first_link

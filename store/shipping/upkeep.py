@@ -17,12 +17,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from store.audit import blobs_named, body_of
-from store.errors import BadHead, NotFound, RemoteRefused
+from store.errors import NotFound
+from store.remote_errors import BadHead, RemoteRefused
 from store.shipping.bucket import Bucket, Listed
 from store.shipping.fetch import Replaced, lines_after, prefix
-from store.shipping.head import Head, Page, Segment, moved_into, reached
+from store.shipping.head import Head, moved_into, reached
 from store.shipping.local import Local
 from store.shipping.packing import Limits, Packer
+from store.shipping.references import Page, Segment
 from store.shipping.segment import make_page, make_segment, read_page
 from store.value import value
 

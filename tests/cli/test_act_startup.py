@@ -33,7 +33,14 @@ def modules(code: str, environment: dict[str, str], *arguments: str) -> set[str]
 
 
 HEAVY = set("rich pydantic asyncio logging platformdirs sqlite_utils boto3 http email getpass pwd concurrent".split())
-ELSEWHERE = {"store.client", "recall_cli.walk", "recall_cli.resolving", "recall_cli.tree", "recall_cli.completions"}
+ELSEWHERE = {
+    "store.client",
+    "store.remote_errors",
+    "recall_cli.walk",
+    "recall_cli.resolving",
+    "recall_cli.tree",
+    "recall_cli.completions",
+}
 
 
 @pytest.mark.parametrize(

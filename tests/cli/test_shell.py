@@ -16,7 +16,7 @@ import pytest
 from recall_cli.app import ACT, COMMANDS, KEEP, LOOK, SHIP, SPEAK
 from recall_cli.exits import Exit, exit_of
 from recall_cli.tree import tree
-from store import errors
+from store import errors, remote_errors
 from tests.conftest import COMMAND, ROOT, Run
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is of Linux")
@@ -119,7 +119,10 @@ def _situations() -> list[type[errors.RecallError]]:
         for kind in todo.pop().__subclasses__():
             found.append(kind)
             todo.append(kind)
-    return sorted((kind for kind in found if kind.__module__ == "store.errors"), key=lambda kind: kind.__name__)
+    return sorted(
+        (kind for kind in found if kind.__module__ in ("store.errors", "store.remote_errors")),
+        key=lambda kind: kind.__name__,
+    )
 
 
 @pytest.mark.parametrize("kind", _situations(), ids=lambda kind: str(kind.__name__))
@@ -139,6 +142,10 @@ def test_every_situation_has_an_exit_code_of_its_own_kind(kind: type[errors.Reca
         (errors.StoreFull, 7),
         (errors.NeedsSettling, 8),
         (errors.StoreDamaged, 9),
+        (remote_errors.NotAttached, 3),
+        (remote_errors.OtherLog, 6),
+        (remote_errors.RemoteUnreachable, 7),
+        (remote_errors.Forked, 9),
     ],
 )
 def test_exit_codes_are_those_of_the_design(kind: type[errors.RecallError], code: int) -> None:

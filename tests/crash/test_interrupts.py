@@ -38,6 +38,16 @@ def alarms(handler: object) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """What other tests left, their threads too, does not end in this block: an interrupt of a finalizer is lost."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
@@ -45,9 +55,8 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 def test_interrupted_anywhere_the_handle_works_on_and_locks_nobody_out(tmp_path: Path) -> None:
     """KeyboardInterrupt at 300 random moments of writes and reads: the next call works, here and in other processes."""
     chance, interrupted = random.Random(7), 0
-    gc.collect()  # what other tests left must not end in the middle of this one, where an interrupt is lost
     with Client(local_dir=tmp_path / "s", lock_timeout=5) as client, client.resume("a", lease_ttl=600) as agent:
-        with alarms(interrupt):
+        with alarms(interrupt), nothing_collected():
             for _ in range(300):
                 try:
                     signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00002, 0.002))

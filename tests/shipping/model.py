@@ -22,28 +22,27 @@ from functools import cache, partial
 from itertools import pairwise
 
 from store.clock import Instant
-from store.lease import Fence, LeaseRequest
-from store.process import Process
+from store.lease import Fence
 from store.shipping import protocol
 from store.shipping.protocol import Again, Durable, Lost, Stamp, Trouble, Unshipped
 from tests.shipping.chains import AGENT, NONE, Tables, encoded
 from tests.shipping.exhaustive import Found, Step, Violation, search
-from tests.shipping.states import Actor, Config, Place, State
+from tests.shipping.states import (
+    MUTANTS,
+    NEEDS,
+    TTL_MS,
+    Actor,
+    Config,
+    Place,
+    State,
+    bits,
+    incarnation,
+    lineage,
+    moved,
+    placed,
+    request,
+)
 
-MUTANTS = {
-    "release deletes the head": "1",
-    "a record that a GET did not show is dropped": "2",
-    "a record is looked for by lsn, not by hash": "3",
-    "a barrier waits for an lsn, not for its record": "3",
-    "landed but fenced counts as durable": "4",
-    "a copied directory goes on under the same epoch": "5",
-    "a tail is carried whatever its epoch": "5",
-    "an epoch is granted without the bucket": "14",
-    "what was appended during a takeover stays": "16",
-    "a lapsed lease is taken again after a copy has acted": "15",
-}
-TTL_MS = 60_000
-NOBODY = Process("host", "boot", "", 1, "1")
 THEN, NOW = Instant("boot", 0, 0), Instant("boot", 2 * TTL_MS, 2 * TTL_MS * 1000)
 
 
@@ -153,7 +152,7 @@ class Model:
         if again and s.head != NONE and not t.starts(t.log_of[s.head], s.places[a.place].log):
             raise Violation("a lapsed lease was taken again although somebody else has acted")
         new = self._fresh(s, lambda wid: self._taken(s.head, log, a.inc, place.id, place.epoch, wid))
-        return self._sent(self._at(s, a.place, place._replace(log=log)), a._replace(phase="take", new=new))
+        return self._sent(placed(s, a.place, place._replace(log=log)), a._replace(phase="take", new=new))
 
     def _reason(self, head: int, a: Actor, place: Place, again: bool) -> str | None:
         """Why the real code lets it take over; that the holder's time is over may be believed at any time."""
@@ -195,14 +194,14 @@ class Model:
             log = place.log
         log = t.grown(log, (head.epoch, a.inc, NONE))
         place = place._replace(log=log, mark=a.new, epoch=head.epoch, inc=a.inc)
-        return self._run(self._at(s, a.place, place), a._replace(phase="idle", epoch=head.epoch, new=NONE), a.new)
+        return self._run(placed(s, a.place, place), a._replace(phase="idle", epoch=head.epoch, new=NONE), a.new)
 
     def _ungranted(self, s: State, a: Actor) -> State:
         """Mutants: it goes on with what its directory says, without asking the bucket."""
         place = s.places[a.place]
         epoch = place.epoch + (self.mutant == "an epoch is granted without the bucket")
-        at = self._at(s, a.place, place._replace(epoch=epoch, inc=a.inc))
-        return self._with(at, a._replace(phase="idle", epoch=epoch))
+        at = placed(s, a.place, place._replace(epoch=epoch, inc=a.inc))
+        return moved(at, a._replace(phase="idle", epoch=epoch))
 
     # -- the log --------------------------------------------------------------------------------
 
@@ -210,7 +209,7 @@ class Model:
         place, uid = s.places[a.place], len(s.intents)
         log = self.t.grown(place.log, (a.epoch, a.inc, uid))
         s = s._replace(intents=(*s.intents, (self.t.logs[log].last, a.epoch)))
-        return self._with(self._at(s, a.place, place._replace(log=log)), a._replace(mine=a.mine | 1 << uid))
+        return moved(placed(s, a.place, place._replace(log=log)), a._replace(mine=a.mine | 1 << uid))
 
     def _push(self, s: State, a: Actor, *, released: bool) -> State:
         place = s.places[a.place]
@@ -235,9 +234,9 @@ class Model:
             return self._granted(s, a)
         if self.t.heads[a.new].state == "released":  # it starts no tool
             mark = NONE if s.head == NONE else a.new
-            s = self._at(s._replace(durable=self.t.log_of[a.new]), a.place, s.places[a.place]._replace(mark=mark))
-            return self._with(s, Actor(a.place, a.inc, a.epoch, "parked", NONE, 0))
-        return self._run(self._at(s, a.place, s.places[a.place]._replace(mark=a.new)), a._replace(phase="idle"), a.new)
+            s = placed(s._replace(durable=self.t.log_of[a.new]), a.place, s.places[a.place]._replace(mark=mark))
+            return moved(s, Actor(a.place, a.inc, a.epoch, "parked", NONE, 0))
+        return self._run(placed(s, a.place, s.places[a.place]._replace(mark=a.new)), a._replace(phase="idle"), a.new)
 
     def _looks(self, s: State, a: Actor) -> State:
         """It reads the head, and decides as the code does."""
@@ -245,7 +244,7 @@ class Model:
         if s.head == a.new:  # in the code: the wid is its own
             return self._known_landed(s, a)
         if a.phase == "take":
-            return self._with(s, a._replace(phase="want" if not a.epoch else "idle", new=NONE))
+            return moved(s, a._replace(phase="want" if not a.epoch else "idle", new=NONE))
         if s.head == NONE and self.mutant == "release deletes the head":
             return s  # it ends
         verdict = self._judged(s.head, place.mark, a.epoch, a.inc, self.t.heads[a.new].last, place.log)
@@ -254,15 +253,15 @@ class Model:
                 self._run(s, a, s.head)
             head = self.t.heads[s.head]
             row = (head.epoch, NONE if head.epoch == a.epoch else int(head.lease.inc, 16))
-            return self._at(s, a.place, place._replace(epoch=row[0], inc=row[1]))
+            return placed(s, a.place, place._replace(epoch=row[0], inc=row[1]))
         self._no_trouble(verdict)
         place = place._replace(mark=s.head)
         a = a._replace(phase="idle", new=NONE)
         if isinstance(verdict, Durable):
-            return self._run(self._at(s, a.place, place), a, s.head)
+            return self._run(placed(s, a.place, place), a, s.head)
         if self.mutant == "a record that a GET did not show is dropped":
             place = place._replace(log=self.t.log_of[s.head])
-        return self._with(self._at(s, a.place, place), a)
+        return moved(placed(s, a.place, place), a)
 
     def _judge(
         self, head: int, mark: int, epoch: int, inc: int, want: int, log: int
@@ -300,13 +299,13 @@ class Model:
                 raise Violation("what was declared never executed is executed")
         log = self.t.log_of[head]
         s = s._replace(ran=s.ran | ready, durable=log)
-        return self._with(s, a._replace(mine=waiting & ~ready, new=NONE))
+        return moved(s, a._replace(mine=waiting & ~ready, new=NONE))
 
     # -- the bucket -----------------------------------------------------------------------------
 
     def _sent(self, s: State, a: Actor, expected: int | None = None) -> State:
         put = (s.head if expected is None else expected, a.new)
-        return self._with(self._flying(s._replace(sent=s.sent + 1), (*s.flight, put)), a)
+        return moved(self._flying(s._replace(sent=s.sent + 1), (*s.flight, put)), a)
 
     @staticmethod
     def _fresh(s: State, make: Callable[[int], int]) -> int:
@@ -385,16 +384,8 @@ class Model:
         gone = tuple(each for each in s.actors if each.place == 0)
         s = s._replace(places=(s.places[0], s.places[0]), copied=True, actors=gone)
         for clone in clones:
-            s = self._with(s, clone)
+            s = moved(s, clone)
         return s
-
-    @staticmethod
-    def _at(s: State, at: int, place: Place) -> State:
-        return s._replace(places=(place, s.places[1]) if at == 0 else (s.places[0], place))
-
-    @staticmethod
-    def _with(s: State, a: Actor) -> State:
-        return s._replace(actors=tuple(sorted((*s.actors, a))))
 
     @staticmethod
     def _no_trouble(verdict: object) -> None:
@@ -405,33 +396,9 @@ class Model:
 _UNGRANTED = ("a copied directory goes on under the same epoch", "an epoch is granted without the bucket")
 
 
-def lineage(number: int) -> str:
-    return f"{number:032x}"
-
-
-def incarnation(number: int) -> str:
-    return f"{number:032x}"
-
-
-def request(inc: int, again: Fence | None = None) -> LeaseRequest:
-    return LeaseRequest(AGENT, incarnation(inc), "holder", NOBODY, TTL_MS, again)
-
-
-def bits(mask: int) -> list[int]:
-    return [each for each in range(mask.bit_length()) if mask >> each & 1]
-
-
-# What it takes for a mutant to go wrong, where that is not one intent in the usual configuration.
-_NEEDS = {
-    "": Config(),
-    "a record is looked for by lsn, not by hash": Config(2, 3, 2, crashes=False),
-    "a barrier waits for an lsn, not for its record": Config(1, 4, 1, crashes=False, copies=False),
-}
-
-
 def check(config: Config | None = None, mutant: str = "") -> Found[State]:
     """Search one configuration, whole or with a rule taken out."""
-    model = Model(config or _NEEDS.get(mutant) or Config(intents=1), mutant)
+    model = Model(config or NEEDS.get(mutant) or Config(intents=1), mutant)
     return search(model.start(), model.steps)
 
 

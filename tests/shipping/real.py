@@ -20,7 +20,7 @@ from store.shipping.fetch import Line, lines_after
 from store.shipping.head import Head
 from store.shipping.s3 import S3Bucket
 from tests.keeping import problems
-from tests.shipping.machines import AGENT, HEAD, machine, resumed
+from tests.shipping.machines import AGENT, head_in, machine, resumed
 from tests.shipping.proxy import Proxy, Seen
 from tests.shipping.servers import Server
 
@@ -87,9 +87,7 @@ class World:
 
     def head(self, agent: str = AGENT) -> Head:
         """The head as it is."""
-        found = self.direct.get(HEAD.replace(AGENT, agent))
-        assert found is not None
-        return Head.parse(found.body, agent)
+        return head_in(self.direct, agent)
 
     def log(self, agent: str = AGENT) -> list[Line]:
         """The whole log in the bucket: lsn, line, hash."""

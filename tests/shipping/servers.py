@@ -18,6 +18,7 @@ import botocore.session  # type: ignore[import-untyped]
 import pytest
 
 from store.shipping.bucket import Location
+from store.shipping.s3 import S3Bucket
 from store.value import value
 from tests.shipping.serve import ACCESS_KEY, SECRET_KEY
 
@@ -151,3 +152,22 @@ def listens(endpoint: str) -> bool:
     except OSError:
         return False
     return True
+
+
+# -- what tests of the bucket itself say of it ---------------------------------------------------
+
+HEAD = "agents/x/head.json"
+
+# For what the proxy answers by itself, or the client decides: which server stands behind makes no difference.
+one_server = pytest.mark.parametrize("server", ["moto"], indirect=True)
+
+
+def holds(bucket: S3Bucket, key: str = HEAD) -> bytes | None:
+    found = bucket.get(key)
+    return None if found is None else found.body
+
+
+def made(bucket: S3Bucket, body: bytes = b"one") -> str:
+    swap = bucket.swap(HEAD, body, None)
+    assert swap.outcome == "done"
+    return swap.etag

@@ -7,9 +7,10 @@ from random import Random
 from typing import Protocol
 
 from store.clock import Instant
-from store.errors import RemoteUnreachable
+from store.remote_errors import RemoteUnreachable
 from store.shipping.bucket import Listed, Object, Swap
 from store.value import value
+from tests.shipping.memory import MemoryBucket
 
 HEAD = "head.json"
 
@@ -82,18 +83,16 @@ class Odds:
         return Odds(0, 0, 0, 0, 0, 0, 0)
 
 
-class MemoryBucket:
-    """The objects, and the writes that are still on their way."""
+class LossyBucket(MemoryBucket):
+    """A bucket, and the writes that are still on their way to it."""
 
     def __init__(self, random: Random, time: Time, watcher: Watcher) -> None:
-        self.objects: dict[str, tuple[bytes, str, float]] = {}
+        super().__init__(HostClock(time, "bucket"))
         self.late: list[Late] = []
         self.odds = Odds()
-        self.calls = 0
         self.faults: dict[str, int] = {}
         self.meanwhile: Callable[[str], None] = lambda machine: None
-        self._random, self._time, self._watcher = random, time, watcher
-        self._versions = 0
+        self._random, self._watcher = random, watcher
 
     def chance(self, name: str) -> bool:
         """Whether this goes wrong now."""
@@ -104,14 +103,10 @@ class MemoryBucket:
 
     def write(self, late: Late) -> str:
         """Apply one PUT if its condition holds: the new ETag, or ""."""
-        there = self.objects.get(late.key)
-        if (there[1] if there else None) != late.etag:
-            return ""
-        self._versions += 1
-        etag = f'"v{self._versions}"'
-        self.objects[late.key] = (late.body, etag, self._time.now)
-        self._watcher.landed(late.body)
-        return etag
+        landed = self.swap(late.key, late.body, late.etag)
+        if landed.outcome == "done":
+            self._watcher.landed(late.body)
+        return landed.etag
 
     def land_one(self) -> bool:
         """Let one of the late PUTs arrive; whether its condition still held."""
@@ -119,9 +114,8 @@ class MemoryBucket:
             return False
         return bool(self.write(self.late.pop(self._random.randrange(len(self.late)))))
 
-    def called(self, machine: str) -> None:
+    def asked(self, machine: str) -> None:
         """What may happen before any call is answered."""
-        self.calls += 1
         if self.late and self._random.random() < 0.15 and self.land_one():
             self.faults["landed late"] = self.faults.get("landed late", 0) + 1
         self.meanwhile(machine)
@@ -133,13 +127,13 @@ class MemoryBucket:
 class View:
     """The bucket as one machine's process sees it."""
 
-    def __init__(self, bucket: MemoryBucket, machine: str) -> None:
+    def __init__(self, bucket: LossyBucket, machine: str) -> None:
         self._bucket, self._machine = bucket, machine
 
     name = "s3://memory"
 
     def _begin(self) -> None:
-        self._bucket.called(self._machine)
+        self._bucket.asked(self._machine)
         if self._bucket.chance("died"):
             raise Died
 
@@ -147,11 +141,7 @@ class View:
         self._begin()
         if self._bucket.chance("unread"):
             raise RemoteUnreachable(remote=self.name, reason="no answer")
-        found = self._bucket.objects.get(key)
-        if found is None:
-            return None
-        now = self._bucket._time.now
-        return Object(found[0], found[1], float(int(now)), float(int(found[2])))
+        return self._bucket.get(key)
 
     def swap(self, key: str, body: bytes, etag: str | None) -> Swap:
         self._bucket.sending(self._machine, body)
@@ -177,9 +167,8 @@ class View:
         self._begin()
         if self._bucket.chance("never"):
             raise RemoteUnreachable(remote=self.name, reason="no answer")
-        if key in self._bucket.objects:
+        if not self._bucket.create(key, body):
             return False
-        self._bucket.objects[key] = (body, f'"of {key}"', self._bucket._time.now)
         self._may_die()
         if self._bucket.chance("lost"):
             raise RemoteUnreachable(remote=self.name, reason="no answer")
@@ -191,11 +180,8 @@ class View:
 
     def delete(self, key: str) -> None:
         self._begin()
-        self._bucket.objects.pop(key, None)
+        self._bucket.delete(key)
 
     def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
         self._begin()
-        for key in sorted(self._bucket.objects):
-            if key.startswith(prefix) and key > after:
-                body, _, modified = self._bucket.objects[key]
-                yield Listed(key, len(body), modified)
+        yield from self._bucket.list(prefix, after)

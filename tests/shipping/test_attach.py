@@ -10,27 +10,27 @@ from pathlib import Path
 import pytest
 
 from store.asides import asides
-from store.errors import (
+from store.errors import Fenced, InvalidInput, LeaseHeld, RecallError
+from store.records import NEXT, TURN, Draft
+from store.remote_errors import (
     AttachedElsewhere,
-    Fenced,
-    InvalidInput,
-    LeaseHeld,
     NotAttached,
     NotShipped,
     OtherLog,
-    RecallError,
     RemoteChanged,
     RemoteForeign,
     TakenAway,
 )
-from store.records import NEXT, TURN, Draft
 from store.restore import restore
-from store.shipping.attaching import agents_of
 from store.shipping.bucket import Location, location_named
+from store.shipping.local import agents_of
 from store.shipping.place import agents_in
 from store.shipping.syncing import status
 from store.transfer import export
-from tests.shipping.world import BOT, World, key, request
+from tests.engine import request
+from tests.shipping.machines import AGENT, HEAD, head_key
+from tests.shipping.memory import nothing
+from tests.shipping.world import World
 
 
 @pytest.fixture
@@ -44,14 +44,14 @@ def world(tmp_path: Path) -> World:
 
 def test_every_agent_gets_a_head_at_the_next_epoch(world: World) -> None:
     """The log is in the bucket, the lease is released there under a new epoch, and the old fence is worth nothing."""
-    for agent in (BOT, "cat"):
+    for agent in (AGENT, "cat"):
         world.write("a", "one", agent)
     with world.plain("a") as store:
-        before = store.lease(BOT)
+        before = store.lease(AGENT)
     done = world.attach("a")
     assert done.made
     assert [(each.agent, each.outcome, each.lsn) for each in done.reports] == [
-        (BOT, "shipped", 2),
+        (AGENT, "shipped", 2),
         ("cat", "shipped", 2),
     ]
     head = world.head()
@@ -68,28 +68,28 @@ def test_every_agent_gets_a_head_at_the_next_epoch(world: World) -> None:
 @pytest.mark.parametrize("requests", range(6))
 def test_attaching_goes_on_where_it_was_cut_short(world: World, requests: int) -> None:
     """Killed at any request it leaves a store that takes no lease, or was not touched; the next call finishes it."""
-    for agent in (BOT, "cat"):
+    for agent in (AGENT, "cat"):
         world.write("a", "one", agent)
     world.bucket.before = killed_after(requests)
     with pytest.raises(KeyboardInterrupt):
         world.attach("a")
-    world.bucket.before = lambda what: None
+    world.bucket.before = nothing
     with world.plain("a") as store:
         if requests < 4:  # of recall.json; then comes one PUT for each agent
             assert store.remote() is None
         else:
             with pytest.raises(RemoteChanged, match="cut short"):
-                store.acquire(request())
+                store.acquire(request(AGENT))
     world.attach("a")
     world.write("a", "two")
     assert world.texts("a") == ["one", "two"]
-    assert [world.head(agent).epoch for agent in (BOT, "cat")] == [3, 2]
+    assert [world.head(agent).epoch for agent in (AGENT, "cat")] == [3, 2]
     assert world.sound("a")
 
 
 def test_an_attaching_that_never_reached_the_bucket_is_undone(world: World) -> None:
     """Detached before any head was written, the store grants its leases by itself again; after that it is read only."""
-    for agent in (BOT, "cat"):
+    for agent in (AGENT, "cat"):
         world.write("a", "one", agent)
     for requests, state in ((4, "local"), (5, "detached")):
         one = World(world.base / str(requests))
@@ -97,7 +97,7 @@ def test_an_attaching_that_never_reached_the_bucket_is_undone(world: World) -> N
         one.bucket.before = killed_after(requests)
         with pytest.raises(KeyboardInterrupt):
             one.attach("a")
-        one.bucket.before = lambda what: None
+        one.bucket.before = nothing
         one.detach("a", "keep", force=True)
         with one.plain("a") as store:
             remote = store.remote()
@@ -108,13 +108,14 @@ def test_an_attaching_that_never_reached_the_bucket_is_undone(world: World) -> N
             assert one.texts("a") == ["one", "two"]
 
 
-def killed_after(requests: int) -> Callable[[str], None]:
+def killed_after(requests: int) -> Callable[[str, str], str]:
     """A bucket's ``before`` that ends the process, as far as anybody can tell, at one request."""
     left = iter(range(requests))
 
-    def kill(what: str) -> None:
+    def kill(verb: str, key: str) -> str:
         if next(left, None) is None:
             raise KeyboardInterrupt
+        return ""
 
     return kill
 
@@ -122,7 +123,7 @@ def killed_after(requests: int) -> Callable[[str], None]:
 def test_a_store_is_attached_only_while_nobody_acts(world: World) -> None:
     """A live lease refuses it, by name; --force fences its holder."""
     with world.opened("a") as store:
-        lease = store.acquire(request()).lease
+        lease = store.acquire(request(AGENT)).lease
         with pytest.raises(LeaseHeld, match="tester"):
             world.attach("a")
         assert store.remote() is None
@@ -143,12 +144,12 @@ def test_another_log_of_the_name_is_refused_and_nothing_is_changed(world: World)
         world.attach("b")
     with world.plain("b") as store:
         assert store.remote() is None
-    assert key("zoe") not in world.bucket.objects
+    assert head_key("zoe") not in world.bucket.objects
     done = world.attach("b", adopt=True)
-    assert [(each.agent, each.outcome) for each in done.reports] == [(BOT, "adopted"), ("zoe", "shipped")]
+    assert [(each.agent, each.outcome) for each in done.reports] == [(AGENT, "adopted"), ("zoe", "shipped")]
     assert world.texts("b") == ["of a"]
     with world.plain("b") as store:
-        assert [(each.first, each.last) for each in asides(store, BOT)] == [(1, 2)]
+        assert [(each.first, each.last) for each in asides(store, AGENT)] == [(1, 2)]
     world.write("b", "both")
     world.write("a", "again")
     assert world.texts("a") == ["of a", "both", "again"]
@@ -186,13 +187,13 @@ def test_a_copy_of_a_log_is_shipped_from_its_first_lease_on(world: World) -> Non
     """An imported log may live on elsewhere, so attaching leaves it to the acquisition that gives it a new lineage."""
     world.write("a", "one")
     with world.plain("a") as store:
-        lines = b"".join(export(store, [BOT]))
+        lines = b"".join(export(store, [AGENT]))
     with world.plain("b") as store:
         restore(store, BytesIO(lines))
     assert [each.outcome for each in world.attach("b").reports] == ["imported"]
-    assert key() not in world.bucket.objects
+    assert HEAD not in world.bucket.objects
     with world.plain("b") as store:
-        assert (status(store, BOT).imported, status(store, BOT).pending_records) == (True, 0)
+        assert (status(store, AGENT).imported, status(store, AGENT).pending_records) == (True, 0)
     world.write("b", "two")
     assert [each.last for each in world.head().origins] == [2]
     assert world.sound("b")
@@ -293,17 +294,18 @@ def test_taken_agents_go_on_here_and_nowhere_else(world: World) -> None:
 def test_taking_goes_on_where_it_was_cut_short(world: World) -> None:
     """Until all are taken the store stays attached; those that were, are refused to everybody."""
     world.attach("a")
-    for agent in (BOT, "cat"):
+    for agent in (AGENT, "cat"):
         world.write("a", "one", agent)
 
-    def fail(what: str) -> None:
-        if what == f"swap {key('cat')}":
+    def fail(verb: str, key: str) -> str:
+        if (verb, key) == ("swap", head_key("cat")):
             raise KeyboardInterrupt
+        return ""
 
     world.bucket.before = fail
     with pytest.raises(KeyboardInterrupt):
         world.detach("a", "take")
-    world.bucket.before = lambda what: None
+    world.bucket.before = nothing
     with pytest.raises(TakenAway):
         world.write("a", "refused")
     assert [each.outcome for each in world.detach("a", "take")] == ["taken", "taken"]
@@ -318,12 +320,12 @@ def test_forked_agents_go_on_on_both_sides(world: World) -> None:
     world.attach("b")
     world.write("a", "one")
     lineage = world.head().lineage
-    world.bucket.asked.clear()
+    world.bucket.calls.clear()
     assert [each.outcome for each in world.detach("a", "fork")] == ["forked"]
-    assert world.bucket.asked == []
+    assert world.bucket.calls == []
     world.write("a", "here")
     with world.plain("a") as store:
-        lease = store.lease(BOT)
+        lease = store.lease(AGENT)
         assert lease is not None
         assert lease.lineage != lineage
     assert [each.outcome for each in world.attach("a").reports] == ["continued"]  # nobody wrote there meanwhile
@@ -346,7 +348,7 @@ def test_a_handle_that_knows_an_older_state_takes_no_lease(world: World) -> None
     with world.opened("a") as store:
         world.detach("a", "keep")
         with pytest.raises(RemoteChanged):
-            store.acquire(request())
+            store.acquire(request(AGENT))
 
 
 @pytest.mark.parametrize("how", ["keep", "take", "fork"])
@@ -396,7 +398,7 @@ def test_a_refused_attaching_leaves_the_agents_as_they_were(world: World) -> Non
     """Where the bucket fails before anything began, the store works on as before."""
     world.write("a", "one")
 
-    def fail(what: str) -> None:
+    def fail(verb: str, key: str) -> str:
         raise RecallError(reason="no")
 
     world.bucket.before = fail
@@ -404,4 +406,4 @@ def test_a_refused_attaching_leaves_the_agents_as_they_were(world: World) -> Non
         world.attach("a")
     world.write("a", "two")
     with world.plain("a") as store:
-        assert agents_of(store) == [BOT]
+        assert agents_of(store) == [AGENT]

@@ -14,8 +14,7 @@ from store.shipping.bucket import Location, Swap
 from store.shipping.s3 import S3Bucket
 from tests.shipping import faults
 from tests.shipping.proxy import Proxy
-from tests.shipping.servers import CREDENTIALS, REGION, Server
-from tests.shipping.using import HEAD, holds, made, one_server
+from tests.shipping.servers import CREDENTIALS, HEAD, REGION, Server, holds, made, one_server
 
 
 def test_a_swap_without_an_etag_creates_only_what_is_not_there(bucket: S3Bucket) -> None:

@@ -11,12 +11,12 @@ from store.errors import LeaseHeld, LeaseLost
 from store.keeper import Keeper
 from store.lease import LeaseRequest
 from store.process import this_process
-from store.records import NEXT, TURN, Draft
+from store.records import NEXT, TURN, Draft, Record
 from store.shipping.backend import ShippingBackend
-from store.shipping.bucket import Swap
 from store.shipping.packing import Limits
 from store.verify import Problem, verify
-from tests.shipping.memory import AGENT, MemoryBucket, attach, opened
+from tests.shipping.machines import AGENT, attach, machine
+from tests.shipping.memory import MemoryBucket
 
 
 def _turn(text: str) -> Draft:
@@ -31,14 +31,14 @@ def test_what_differs_from_the_first_line_of_a_segment_is_set_aside_there(tmp_pa
     """A copy that shares a whole segment with the bucket goes on from the segment's end, and verifies."""
     bucket, limits = MemoryBucket(), Limits(inline=0)
     attach(tmp_path / "a")
-    a = opened(tmp_path / "a", bucket, limits=limits)
+    a = machine(tmp_path / "a", bucket=bucket, limits=limits)
     keeper = _keeper(a)
     fence = keeper.acquire().lease.fence
     a.shipper.push(fence)
     a.append(fence, [_turn("one"), _turn("two")])
     a.close()
     shutil.copytree(tmp_path / "a", tmp_path / "b")
-    a, b = opened(tmp_path / "a", bucket, limits=limits), opened(tmp_path / "b", bucket, limits=limits)
+    a, b = machine(tmp_path / "a", bucket=bucket, limits=limits), machine(tmp_path / "b", bucket=bucket, limits=limits)
     b.append(fence, [_turn("of b")])
     a.shipper.push(fence)
     a.append(fence, [_turn("of a")])
@@ -58,19 +58,19 @@ def test_what_another_process_here_writes_during_a_takeover_is_set_aside(tmp_pat
     """It has the old epoch, and the head says where that ended: it must not land under the new one."""
     bucket = MemoryBucket()
     attach(tmp_path / "a")
-    old, new = opened(tmp_path / "a", bucket), opened(tmp_path / "a", bucket)
+    old, new = machine(tmp_path / "a", bucket=bucket), machine(tmp_path / "a", bucket=bucket)
     fence = _keeper(old).acquire().lease.fence
-    swap, written = bucket.swap, []
+    written: list[Record] = []
 
-    def meanwhile(key: str, body: bytes, etag: str | None) -> Swap:
-        bucket.swap = swap  # type: ignore[method-assign]
-        written.extend(old.append(fence, [_turn("too late")]))
-        return swap(key, body, etag)
+    def meanwhile(verb: str, key: str) -> str:
+        if verb == "swap" and not written:
+            written.extend(old.append(fence, [_turn("too late")]))
+        return ""
 
     with pytest.raises(LeaseHeld):
         _keeper(new).acquire()
     bucket.now += 100
-    bucket.swap = meanwhile  # type: ignore[method-assign]
+    bucket.before = meanwhile
     taken = _keeper(new).acquire().lease
 
     assert written
@@ -89,13 +89,13 @@ def test_a_lapsed_lease_is_lost_where_a_copy_has_acted_under_it(tmp_path: Path) 
     """The fence is the same in both, and only the records tell: the one that does not know them stops."""
     bucket = MemoryBucket()
     attach(tmp_path / "a")
-    a = opened(tmp_path / "a", bucket)
+    a = machine(tmp_path / "a", bucket=bucket)
     keeper = _keeper(a)
     fence = keeper.acquire().lease.fence
     a.shipper.push(fence)
     a.close()
     shutil.copytree(tmp_path / "a", tmp_path / "b")
-    a, b = opened(tmp_path / "a", bucket), opened(tmp_path / "b", bucket)
+    a, b = machine(tmp_path / "a", bucket=bucket), machine(tmp_path / "b", bucket=bucket)
     a.secure(fence, a.append(fence, [_turn("of a")])[0])
     with pytest.raises(LeaseLost):
         b.acquire(LeaseRequest(AGENT, fence.incarnation, "a copy", this_process(), 60_000, again=fence))

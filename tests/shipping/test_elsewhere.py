@@ -12,15 +12,41 @@ import pytest
 
 from store.access import break_lease
 from store.agent import Agent
-from store.errors import LeaseLost, NotShipped
-from store.shipping.bucket import Location
+from store.errors import LeaseLost
+from store.remote_errors import NotShipped
+from store.shipping.backend import ShippingBackend
+from store.shipping.bucket import Bucket, Listed, Location, Object, Swap
 from store.shipping.s3 import S3Bucket
 from tests.conftest import Ended, Run
-from tests.shipping.faulty import Breaking, Machine, attach
+from tests.shipping.machines import attach, machine, resumed
 from tests.shipping.servers import CREDENTIALS, Server
 
 # One server is enough: what differs between them is below the protocol.
 pytestmark = pytest.mark.parametrize("server", ["seaweedfs"], indirect=True)
+
+
+class Breaking:
+    """A real bucket whose conditional writes do not arrive while ``down`` is set."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self.name = bucket.name
+        self.down = False
+
+    def get(self, key: str) -> Object | None:
+        return self._bucket.get(key)
+
+    def swap(self, key: str, body: bytes, etag: str | None) -> Swap:
+        return Swap("unclear", reason="no answer") if self.down else self._bucket.swap(key, body, etag)
+
+    def create(self, key: str, body: bytes) -> bool:
+        return self._bucket.create(key, body)
+
+    def delete(self, key: str) -> None:
+        self._bucket.delete(key)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+        return self._bucket.list(prefix, after)
 
 
 @pytest.fixture
@@ -34,11 +60,11 @@ def bucket(location: Location) -> Breaking:
 
 
 @pytest.fixture
-def here(tmp_path: Path, bucket: Breaking, location: Location) -> Iterator[Machine]:
+def here(tmp_path: Path, bucket: Breaking, location: Location) -> Iterator[ShippingBackend]:
     """The machine that the agent runs on, in this process."""
-    machine = Machine(tmp_path / "here", bucket, location)
-    yield machine
-    machine.backend.close()
+    store = machine(tmp_path / "here", location, bucket, patience=0.0)
+    yield store
+    store.close()
 
 
 @pytest.fixture
@@ -48,19 +74,19 @@ def there(environment: dict[str, str], run_recall: Run, location: Location) -> C
     return lambda *words, **options: run_recall(*words, env={**CREDENTIALS, **options})
 
 
-def interrupted(machine: Machine, **options: Any) -> Agent:
+def interrupted(store: ShippingBackend, **options: Any) -> Agent:
     """An agent under a lease, and its action 1: an external call that nobody knows the end of."""
-    first = machine.resume()
+    first = resumed(store)
     first.begin_action("mail", "external", {"to": "x"})
     first.release()
-    return machine.resume(**options)
+    return resumed(store, **options)
 
 
 SETTLE = ("actions", "resolve", "-a", "bot", "1", "done", "--reason", "seen in the outbox")
 
 
 def test_settling_for_a_holder_elsewhere_is_queued_until_a_record_cites_it(
-    here: Machine, there: Callable[..., Ended]
+    here: ShippingBackend, there: Callable[..., Ended]
 ) -> None:
     """Exit 7 says that it is not done yet, exit 0 only when it is; a second one finds what the first one did."""
     agent = interrupted(here)
@@ -75,7 +101,9 @@ def test_settling_for_a_holder_elsewhere_is_queued_until_a_record_cites_it(
     agent.release()
 
 
-def test_waiting_for_it_ends_when_the_holder_has_carried_it_out(here: Machine, there: Callable[..., Ended]) -> None:
+def test_waiting_for_it_ends_when_the_holder_has_carried_it_out(
+    here: ShippingBackend, there: Callable[..., Ended]
+) -> None:
     """The holder's renewing thread reads the inbox; the command sees the record and exits with 0."""
     agent = interrupted(here, background=True, ttl_ms=3_000)
     done = there(*SETTLE, "--wait", "30s")
@@ -84,18 +112,20 @@ def test_waiting_for_it_ends_when_the_holder_has_carried_it_out(here: Machine, t
     agent.release()
 
 
-def test_taking_the_lease_instead_is_refused_while_it_is_held(here: Machine, there: Callable[..., Ended]) -> None:
+def test_taking_the_lease_instead_is_refused_while_it_is_held(
+    here: ShippingBackend, there: Callable[..., Ended]
+) -> None:
     """A live holder is not pushed aside; a free lease is taken, and the action settled at once."""
     agent = interrupted(here)
     assert there(*SETTLE, "--take").code == 4
     agent.release()
     taken = there(*SETTLE, "--take")
     assert taken.code == 0, taken.err
-    assert here.resume().view.action(1).status == "done"
+    assert resumed(here).view.action(1).status == "done"
 
 
 def test_in_the_holder_s_own_directory_it_is_done_and_shipped_at_once(
-    here: Machine, run_recall: Run, there: Callable[..., Ended]
+    here: ShippingBackend, run_recall: Run, there: Callable[..., Ended]
 ) -> None:
     """Beside a live holder, and after it: nobody has to wait, and the other machine sees the outcome."""
     interrupted(here)
@@ -105,45 +135,47 @@ def test_in_the_holder_s_own_directory_it_is_done_and_shipped_at_once(
     assert again.code == 6 and "already done" in again.err
 
 
-def test_a_free_lease_that_was_this_directory_s_is_taken_for_the_moment(here: Machine, run_recall: Run) -> None:
+def test_a_free_lease_that_was_this_directory_s_is_taken_for_the_moment(here: ShippingBackend, run_recall: Run) -> None:
     """Nobody is fenced by it, so settling on the agent's own machine is as it is without a bucket."""
     interrupted(here).release()
     done = run_recall(*SETTLE, env={**CREDENTIALS, "RECALL_DIR": str(here.directory)})
     assert done.code == 0, done.err
 
 
-def test_a_queued_resolution_is_carried_out_by_the_next_resumption(here: Machine, there: Callable[..., Ended]) -> None:
+def test_a_queued_resolution_is_carried_out_by_the_next_resumption(
+    here: ShippingBackend, there: Callable[..., Ended]
+) -> None:
     """Of several queued at once each is reported; the one who resumes is told how many were carried out."""
     agent = interrupted(here)
     agent.begin_action("fax", "external")
     agent.release()
-    agent = here.resume()
+    agent = resumed(here)
     agent.release()
     bulk = there("actions", "resolve", "-a", "bot", "1", "2", "failed", "--reason", "looked", "--yes")
     assert bulk.code == 7 and "2 queued" in bulk.err
-    resumed = there("resume", "bot")
-    assert resumed.code == 0 and "2 queued resolutions were carried out" in resumed.err
-    assert [each.status for each in here.resume().view.actions()] == ["failed", "failed"]
+    told = there("resume", "bot")
+    assert told.code == 0 and "2 queued resolutions were carried out" in told.err
+    assert [each.status for each in resumed(here).view.actions()] == ["failed", "failed"]
 
 
 # -- what was set aside -------------------------------------------------------------------------
 
 
-def taken_over(here: Machine, tmp_path: Path, location: Location, bucket: Breaking, agent: Agent) -> None:
+def taken_over(here: ShippingBackend, tmp_path: Path, location: Location, bucket: Breaking, agent: Agent) -> None:
     """Another machine takes over and goes on; the first one comes back, and what it alone had is set aside."""
-    other = Machine(tmp_path / "other", S3Bucket.open(location), location)
-    break_lease(other.backend, "bot", by="me", why="to go on elsewhere")
-    it = other.resume()
+    other = machine(tmp_path / "other", location)
+    break_lease(other, "bot", by="me", why="to go on elsewhere")
+    it = resumed(other)
     it.record_turn("user", "from elsewhere")
     it.release()
-    other.backend.close()
+    other.close()
     with pytest.raises(LeaseLost):
         agent.release()
-    here.resume().release()
+    resumed(here).release()
 
 
 def test_the_command_says_on_any_machine_what_never_ran(
-    here: Machine,
+    here: ShippingBackend,
     there: Callable[..., Ended],
     run_recall: Run,
     tmp_path: Path,
@@ -151,7 +183,7 @@ def test_the_command_says_on_any_machine_what_never_ran(
     bucket: Breaking,
 ) -> None:
     """Counted where actions are listed, listed with a verdict by --set-aside, read from the bucket by --remote."""
-    agent = here.resume()
+    agent = resumed(here)
     bucket.down = True
     with suppress(NotShipped):
         agent.begin_action("mail", "external", {"to": "x"})
@@ -166,21 +198,21 @@ def test_the_command_says_on_any_machine_what_never_ran(
     assert [each["verdict"] for each in json.loads(shown.out) if each["kind"] == "action"] == ["never executed"]
     elsewhere = there("--json", "actions", "list", "bot", "--set-aside", "--remote")
     [row] = json.loads(elsewhere.out)
-    assert (row["verdict"], row["store"]) == ("never executed", here.backend.store_id)
+    assert (row["verdict"], row["store"]) == ("never executed", here.store_id)
     assert "never executed" in there("actions", "list", "bot", "--set-aside", "--remote").out
     [filed] = json.loads(there("--json", "aside", "list", "bot", "--remote").out)
-    assert filed["store"] == here.backend.store_id and filed["records"] >= 1
+    assert filed["store"] == here.store_id and filed["records"] >= 1
 
 
 def test_a_close_that_was_set_aside_is_shown_to_whoever_settles_the_call(
-    here: Machine,
+    here: ShippingBackend,
     there: Callable[..., Ended],
     tmp_path: Path,
     location: Location,
     bucket: Breaking,
 ) -> None:
     """It stands with the action, and in what a resolver is given; it settles nothing by itself."""
-    agent = here.resume()
+    agent = resumed(here)
     agent.begin_action("mail", "external", {"to": "x"})
     bucket.down = True
     with suppress(NotShipped):
@@ -204,27 +236,27 @@ def test_a_successor_is_told_once_that_calls_may_have_run_elsewhere(
     there: Callable[..., Ended], tmp_path: Path, location: Location
 ) -> None:
     """After a holder elsewhere that did not wait for the bucket and never said goodbye; not after one that did."""
-    lazy = Machine(tmp_path / "lazy", S3Bucket.open(location), location, ship="lazy")
-    lazy.resume("one", ttl_ms=1_000)
-    lazy.resume("two").release()
-    strict = Machine(tmp_path / "strict", S3Bucket.open(location), location)
-    strict.resume("three", ttl_ms=1_000)
+    lazy = machine(tmp_path / "lazy", location, ship="lazy")
+    resumed(lazy, "one", ttl_ms=1_000)
+    resumed(lazy, "two").release()
+    strict = machine(tmp_path / "strict", location)
+    resumed(strict, "three", ttl_ms=1_000)
     said = "had the lease in mode lazy: calls may have run there that are not in the log"
     assert said in there("resume", "one", "--wait", "30s").err
     assert said not in there("resume", "one").err
     assert said not in there("resume", "two").err
     assert said not in there("resume", "three", "--wait", "30s").err
-    lazy.backend.close()
-    strict.backend.close()
+    lazy.close()
+    strict.close()
 
 
 def test_a_step_that_may_still_run_elsewhere_is_left_alone_or_asked_about(
     there: Callable[..., Ended], tmp_path: Path, location: Location
 ) -> None:
     """Run again it names the time and the holder, exit 8; a resolver that can tell is believed at once."""
-    silent = Machine(tmp_path / "silent", S3Bucket.open(location), location)
+    silent = machine(tmp_path / "silent", location)
     for name in ("one", "two"):
-        agent = silent.resume(name, ttl_ms=1_000, holder="silent-host:7")
+        agent = resumed(silent, name, ttl_ms=1_000, holder="silent-host:7")
         agent.begin_action("echo", "external", '["echo","sent"]', step="send", max_ms=3_600_000)
         assert there("resume", name, "--wait", "30s").code == 0
     run = ("--class", "external", "--step", "send", "--", "echo", "sent")
@@ -235,20 +267,20 @@ def test_a_step_that_may_still_run_elsewhere_is_left_alone_or_asked_about(
     assert (asked.code, asked.out) == (8, "")
     assert there("run", "-a", "one", "--resolver", "printf was-sent", *run).out == "was-sent"
     assert there("run", "-a", "two", "--resolver", "exit 1", *run).out == "sent\n"
-    silent.backend.close()
+    silent.close()
 
 
 def test_a_person_is_told_until_when_a_call_may_run(
     there: Callable[..., Ended], tmp_path: Path, location: Location
 ) -> None:
     """In the briefing, in the list and at resolve, which takes it with --force."""
-    silent = Machine(tmp_path / "silent", S3Bucket.open(location), location)
-    agent = silent.resume(ttl_ms=1_000, holder="silent-host:7")
+    silent = machine(tmp_path / "silent", location)
+    agent = resumed(silent, ttl_ms=1_000, holder="silent-host:7")
     agent.begin_action("mail", "external", max_ms=3_600_000)
-    resumed = there("resume", "bot", "--wait", "30s")
-    assert "may still be running until 20" in resumed.out and "silent-host:7" in resumed.out
+    told = there("resume", "bot", "--wait", "30s")
+    assert "may still be running until 20" in told.out and "silent-host:7" in told.out
     assert "started (may still be running until 20" in there("actions", "list", "bot").out
     refused = there(*SETTLE)
     assert refused.code == 8 and "--force" in refused.err
     assert there(*SETTLE, "--force").code == 0
-    silent.backend.close()
+    silent.close()

@@ -10,21 +10,19 @@ from typing import Any
 
 import pytest
 
+from recall_cli.beginning import NotStarted, begun
 from store.access import break_lease
 from store.actions import ActionEnd
 from store.agent import Agent
-from store.errors import (
-    AlreadyBegun,
-    LeaseHeld,
-    MayStillRun,
-    NotShipped,
-    RemoteRefused,
-    Unavailable,
-)
+from store.errors import AlreadyBegun, LeaseHeld, MayStillRun, Unavailable
+from store.keeper import Keeper
+from store.remote_errors import NotShipped, RemoteRefused
+from store.shipping.backend import ShippingBackend
 from store.values import Action
 from tests.conftest import Ended, Run
 from tests.engine import SetClock
-from tests.shipping.faulty import DOWN, LOST, REFUSED, Machine, MemoryBucket, attach
+from tests.shipping.machines import agent_on, attach, machine, resumed
+from tests.shipping.memory import DOWN, LOST, REFUSED, MemoryBucket, nothing, on
 from tests.shipping.servers import CREDENTIALS, Server
 
 HOUR_MS = 3_600_000
@@ -41,26 +39,26 @@ def bucket(clock: SetClock) -> MemoryBucket:
 
 
 @pytest.fixture
-def here(tmp_path: Path, bucket: MemoryBucket, clock: SetClock) -> Machine:
+def here(tmp_path: Path, bucket: MemoryBucket, clock: SetClock) -> ShippingBackend:
     """The machine that the agent ran on."""
-    return Machine(tmp_path / "here", bucket, clock=clock)
+    return machine(tmp_path / "here", bucket=bucket, clock=clock)
 
 
 @pytest.fixture
-def there(tmp_path: Path, bucket: MemoryBucket, clock: SetClock) -> Machine:
+def there(tmp_path: Path, bucket: MemoryBucket, clock: SetClock) -> ShippingBackend:
     """The one that takes over."""
-    return Machine(tmp_path / "there", bucket, clock=clock)
+    return machine(tmp_path / "there", bucket=bucket, clock=clock)
 
 
-def calling(machine: Machine, **options: Any) -> Action:
+def calling(store: ShippingBackend, **options: Any) -> Action:
     """An external call that a machine began before it fell silent."""
     given: dict[str, Any] = {"step": "send", "max_ms": HOUR_MS, **options}
-    return machine.resume(holder="here:1:abc").begin_action("mail", "external", {"to": "x"}, **given)
+    return resumed(store, holder="here:1:abc").begin_action("mail", "external", {"to": "x"}, **given)
 
 
-def taken_over(machine: Machine, clock: SetClock) -> Agent:
+def taken_over(store: ShippingBackend, clock: SetClock) -> Agent:
     """The agent, its lease expired elsewhere; with the names of the holders for messages."""
-    agent = machine.agent()
+    agent = agent_on(store)
     with pytest.raises(LeaseHeld):
         agent.take()
     clock.move(70)
@@ -71,13 +69,13 @@ def taken_over(machine: Machine, clock: SetClock) -> Agent:
 # -- what the tool is told -------------------------------------------------------------------
 
 
-def test_the_fence_of_a_call_names_lineage_epoch_and_the_lsn_of_its_intent(here: Machine) -> None:
+def test_the_fence_of_a_call_names_lineage_epoch_and_the_lsn_of_its_intent(here: ShippingBackend) -> None:
     """It stays the same when the action is written again, and rises with every intent and every epoch."""
-    agent = here.resume()
+    agent = resumed(here)
     first = agent.begin_action("mail", "external")
     lineage, epoch, lsn = agent.fence_of(first).split(":")
     assert re.fullmatch("[0-9a-f]{32}", lineage) and int(epoch) == agent.epoch
-    intent = next(each for each in here.backend.log("bot") if each.key == "act:1")
+    intent = next(each for each in here.log("bot") if each.key == "act:1")
     assert int(lsn) == intent.lsn
     agent.amend_action(first.seq, "a note")
     assert agent.fence_of(first) == f"{lineage}:{epoch}:{lsn}"
@@ -89,7 +87,7 @@ def test_the_fence_of_a_call_names_lineage_epoch_and_the_lsn_of_its_intent(here:
 
 
 def test_a_successor_elsewhere_waits_as_long_as_the_call_may_run(
-    here: Machine, there: Machine, clock: SetClock
+    here: ShippingBackend, there: ShippingBackend, clock: SetClock
 ) -> None:
     """It counts from its own takeover; until then the action stays as it is, and then it is unknown."""
     action = calling(here)
@@ -107,45 +105,47 @@ def test_a_successor_elsewhere_waits_as_long_as_the_call_may_run(
     assert agent.view.action(action.seq).status == "unknown"
 
 
-def test_the_wait_goes_on_under_later_leases(here: Machine, there: Machine, clock: SetClock) -> None:
+def test_the_wait_goes_on_under_later_leases(here: ShippingBackend, there: ShippingBackend, clock: SetClock) -> None:
     """Who acquires the agent after the one that took over waits as long, and no longer."""
     action = calling(here)
     taken_over(there, clock).release()
-    again = there.resume()
+    again = resumed(there)
     assert again.view.action(action.seq).status == "started"
     again.release()
     clock.move(HOUR_MS / 1000)
-    assert there.resume().view.action(action.seq).status == "unknown"
+    assert resumed(there).view.action(action.seq).status == "unknown"
 
 
-def test_a_broken_lease_is_waited_for_as_an_expired_one(here: Machine, there: Machine) -> None:
+def test_a_broken_lease_is_waited_for_as_an_expired_one(here: ShippingBackend, there: ShippingBackend) -> None:
     """The holder that an operator fenced from elsewhere may be about to call all the same."""
     action = calling(here)
-    break_lease(there.backend, "bot", by="me", why="it hangs")
-    assert there.resume().view.action(action.seq).status == "started"
+    break_lease(there, "bot", by="me", why="it hangs")
+    assert resumed(there).view.action(action.seq).status == "started"
 
 
 @pytest.mark.parametrize("how", ["no time given", "released", "the same directory"])
 def test_nothing_is_waited_for_where_nothing_can_be_running(
-    here: Machine, there: Machine, clock: SetClock, how: str
+    here: ShippingBackend, there: ShippingBackend, clock: SetClock, how: str
 ) -> None:
     """A call without a time limit, a holder that said goodbye, and one of this very directory are settled at once."""
     if how == "no time given":
         action = calling(here, max_ms=0)
         agent = taken_over(there, clock)
     elif how == "released":
-        first = here.resume()
+        first = resumed(here)
         action = first.begin_action("mail", "external", max_ms=HOUR_MS)
         first.release()
-        agent = there.resume()
+        agent = resumed(there)
     else:
         action = calling(here)
         clock.move(70)
-        agent = here.resume()
+        agent = resumed(here)
     assert agent.view.action(action.seq).status == "unknown"
 
 
-def test_a_definite_resolver_is_believed_at_once(here: Machine, there: Machine, clock: SetClock) -> None:
+def test_a_definite_resolver_is_believed_at_once(
+    here: ShippingBackend, there: ShippingBackend, clock: SetClock
+) -> None:
     """Reconciling asks about a call that may still run; only an answer settles it."""
     action = calling(here)
     agent = taken_over(there, clock)
@@ -154,7 +154,9 @@ def test_a_definite_resolver_is_believed_at_once(here: Machine, there: Machine, 
     assert [each.status for each in agent.reconcile(lambda it: "done").closed] == ["done"]
 
 
-def test_a_person_may_settle_it_at_once_with_force(here: Machine, there: Machine, clock: SetClock) -> None:
+def test_a_person_may_settle_it_at_once_with_force(
+    here: ShippingBackend, there: ShippingBackend, clock: SetClock
+) -> None:
     """Without force they are told until when it may run, and where."""
     action = calling(here)
     agent = taken_over(there, clock)
@@ -164,7 +166,7 @@ def test_a_person_may_settle_it_at_once_with_force(here: Machine, there: Machine
     assert agent.resolve_action(action.seq, outcome, by="me", force=True).status == "done"
 
 
-def test_settling_the_step_names_the_time(here: Machine, there: Machine, clock: SetClock) -> None:
+def test_settling_the_step_names_the_time(here: ShippingBackend, there: ShippingBackend, clock: SetClock) -> None:
     """Whoever wants to run the step again learns from when on that can be decided."""
     action = calling(here)
     agent = taken_over(there, clock)
@@ -178,25 +180,27 @@ def test_settling_the_step_names_the_time(here: Machine, there: Machine, clock: 
 # -- a barrier that fails -----------------------------------------------------------------------
 
 
-def test_a_begin_whose_barrier_failed_is_begun_again_with_the_same_record(here: Machine, bucket: MemoryBucket) -> None:
+def test_a_begin_whose_barrier_failed_is_begun_again_with_the_same_record(
+    here: ShippingBackend, bucket: MemoryBucket
+) -> None:
     """While the bucket does not answer the step may not run; the same agent's next begin sends the very record."""
-    agent = here.resume()
-    bucket.fault = lambda verb, key: DOWN if verb == "swap" else ""
+    agent = resumed(here)
+    bucket.before = on("swap", DOWN)
     for _ in range(2):
         with pytest.raises(NotShipped) as refused:
             agent.begin_action("mail", "external", step="send")
         assert isinstance(refused.value.partial, Action) and refused.value.partial.seq == 1
-    bucket.fault = lambda verb, key: ""
+    bucket.before = nothing
     action = agent.begin_action("mail", "external", step="send")
     assert (action.seq, action.key) == (1, refused.value.partial.key)
-    assert here.backend.counters("bot").actions == 1
+    assert here.counters("bot").actions == 1
     with pytest.raises(AlreadyBegun):
         agent.begin_action("mail", "external", step="send")
 
 
-def test_a_begin_whose_answer_was_lost_has_begun(here: Machine, bucket: MemoryBucket) -> None:
+def test_a_begin_whose_answer_was_lost_has_begun(here: ShippingBackend, bucket: MemoryBucket) -> None:
     """The record is found in the bucket by its hash, so the tool may run."""
-    agent = here.resume()
+    agent = resumed(here)
     lost: list[str] = []
 
     def fault(verb: str, key: str) -> str:
@@ -205,46 +209,70 @@ def test_a_begin_whose_answer_was_lost_has_begun(here: Machine, bucket: MemoryBu
             return LOST
         return ""
 
-    bucket.fault = fault
+    bucket.before = fault
     assert agent.begin_action("mail", "external").status == "started" and lost
 
 
-def test_what_did_not_reach_the_bucket_can_be_abandoned(here: Machine, there: Machine, bucket: MemoryBucket) -> None:
+def test_what_did_not_reach_the_bucket_can_be_abandoned(
+    here: ShippingBackend, there: ShippingBackend, bucket: MemoryBucket
+) -> None:
     """Its end is a record like any other, and the step's next begin is a new attempt."""
-    agent = here.resume()
-    bucket.fault = lambda verb, key: REFUSED if verb == "swap" else ""
+    agent = resumed(here)
+    bucket.before = on("swap", REFUSED)
     with pytest.raises(RemoteRefused) as refused:
         agent.begin_action("mail", "external", step="send")
     partial = refused.value.partial
     assert isinstance(partial, Action)
     assert agent.end_action(partial.seq, "abandoned").status == "abandoned"
-    bucket.fault = lambda verb, key: ""
+    bucket.before = nothing
     again = agent.begin_action("mail", "external", step="send")
     assert again.seq == partial.seq + 1 and again.key != partial.key
     agent.release()
-    assert [each.status for each in there.resume().view.actions()] == ["unknown", "abandoned"]
+    assert [each.status for each in resumed(there).view.actions()] == ["unknown", "abandoned"]
+
+
+def test_a_barrier_in_vain_leaves_time_to_say_that_the_call_was_not_started(
+    here: ShippingBackend, bucket: MemoryBucket, clock: SetClock
+) -> None:
+    """A lease that would lapse first makes the command less patient, so that its action does not stay open."""
+    holder = resumed(here)
+    here.shipper.patience = 30.0
+    clock.move(25)  # of 40
+    tried: list[str] = []
+
+    def slow(verb: str, key: str) -> str:
+        tried.append(verb)
+        clock.move(3)
+        return DOWN
+
+    bucket.before = slow
+    command = Agent(here, holder.id, Keeper.adopt(here, holder._keeper.fence, renew=False))
+    with pytest.raises(NotStarted, match="was not started, and action 1 is abandoned"):
+        begun(command, "mail", lambda: command.begin_action("mail", "external"))
+    assert len(tried) > 1
+    assert [each.status for each in holder.view.actions()] == ["abandoned"]
 
 
 def test_an_intent_says_how_it_was_shipped_this_time(tmp_path: Path, bucket: MemoryBucket, clock: SetClock) -> None:
     """An idempotent call taken up again, and a new attempt, say what their own process waited for."""
-    here = Machine(tmp_path / "a", bucket, clock=clock)
-    first = here.resume()
+    here = machine(tmp_path / "a", bucket=bucket, clock=clock)
+    first = resumed(here)
     seq = first.begin_action("upload", "idempotent", step="up", max_ms=5).seq
     first.release()
-    here.backend.close()
-    lazy = Machine(tmp_path / "b", bucket, clock=clock, ship="lazy").resume()
+    here.close()
+    lazy = resumed(machine(tmp_path / "b", bucket=bucket, clock=clock, ship="lazy"))
     again = lazy.begin_action("upload", "idempotent", step="up")
     assert (again.seq, again.ship, again.max_ms) == (seq, "lazy", 0)
     lazy.end_action(seq, "failed")
     assert lazy.retry_action(seq).ship == "lazy"
 
 
-def test_a_retry_waits_for_the_bucket_too(here: Machine, bucket: MemoryBucket) -> None:
+def test_a_retry_waits_for_the_bucket_too(here: ShippingBackend, bucket: MemoryBucket) -> None:
     """A new attempt of a closed call is an intent like the first."""
-    agent = here.resume()
+    agent = resumed(here)
     seq = agent.begin_action("mail", "external").seq
     agent.end_action(seq, "failed")
-    bucket.fault = lambda verb, key: DOWN if verb == "swap" else ""
+    bucket.before = on("swap", DOWN)
     with pytest.raises(Unavailable):
         agent.retry_action(seq)
 

@@ -17,9 +17,10 @@ import pytest
 from store.access import break_lease
 from store.actions import ActionEnd
 from store.agent import Agent
-from store.errors import Forked, LeaseHeld, LeaseLost
+from store.errors import LeaseHeld, LeaseLost
 from store.keeper import Keeper
 from store.process import this_process
+from store.remote_errors import Forked
 from tests.engine import SetClock
 from tests.shipping import faults
 from tests.shipping.machines import AGENT, machine, resumed

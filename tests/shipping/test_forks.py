@@ -11,8 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from store.agent import Agent
-from store.errors import BadHead, Forked, LeaseLost, RecallError
+from store.errors import LeaseLost, RecallError
 from store.records import NEXT, TURN, Draft
+from store.remote_errors import BadHead, Forked
 from store.shipping.backend import ShippingBackend
 from store.shipping.s3 import S3Bucket
 from tests.shipping import faults

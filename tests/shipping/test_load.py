@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from store.errors import NotShipped, RemoteRefused, StoreFull
+from store.errors import StoreFull
+from store.remote_errors import NotShipped, RemoteRefused
 from tests.disks import fill_up, small_disk
 from tests.shipping import faults
 from tests.shipping.machines import AGENT, resumed

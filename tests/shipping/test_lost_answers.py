@@ -11,8 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from store.agent import Agent
-from store.errors import LeaseLost, NotShipped, RemoteUnreachable, Unavailable
+from store.errors import LeaseLost, Unavailable
 from store.records import ACTION
+from store.remote_errors import NotShipped, RemoteUnreachable
 from tests.engine import SetClock
 from tests.shipping import faults
 from tests.shipping.machines import AGENT, resumed

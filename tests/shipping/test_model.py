@@ -8,8 +8,8 @@ import pytest
 
 from tests.shipping.chains import Tables, decoded, encoded
 from tests.shipping.exhaustive import Step, search
-from tests.shipping.model import MUTANTS, Model, check
-from tests.shipping.states import Config, State
+from tests.shipping.model import Model, check
+from tests.shipping.states import MUTANTS, Config, State
 
 
 def test_every_interleaving_of_the_small_configuration_keeps_every_promise() -> None:

@@ -9,14 +9,13 @@ from dataclasses import replace
 import pytest
 
 from store.clock import SystemRandom
-from store.errors import BucketUnfit, RemoteRefused, RemoteUnreachable
+from store.remote_errors import BucketUnfit, RemoteRefused, RemoteUnreachable
 from store.shipping.bucket import Dialect
 from store.shipping.probe import STEPS, probe
 from store.shipping.s3 import S3Bucket
 from tests.shipping import faults
 from tests.shipping.proxy import Fault, Forward, Proxy, Reply, Request
-from tests.shipping.servers import Server
-from tests.shipping.using import one_server
+from tests.shipping.servers import Server, one_server
 
 # Which PUT of a probe is whose: the sequential steps come first, in this order.
 CREATE, CREATE_AGAIN, UPDATE, STALE, NOTHING, RACES = 0, 1, 2, 3, 4, 7

@@ -11,10 +11,10 @@ import pytest
 
 from store.canonical import first_hash, next_hash
 from store.clock import Instant
-from store.errors import BadHead, RemoteNewer
 from store.lease import LeaseRequest
 from store.process import Process
 from store.records import ACTION, TURN, Draft
+from store.remote_errors import BadHead, RemoteNewer
 from store.shipping import protocol
 from store.shipping.head import Ended, Head, moved_into
 from store.shipping.protocol import Again, Durable, Lost, Stamp, Trouble, Unshipped

@@ -18,7 +18,8 @@ from store.shipping.packing import Limits
 from store.shipping.protocol import never_executed
 from store.shipping.upkeep import collect, referenced
 from tests.keeping import problems
-from tests.shipping.memory import AGENT, MemoryBucket, attach, opened, resumed
+from tests.shipping.machines import AGENT, attach, head_in, machine, resumed
+from tests.shipping.memory import MemoryBucket, nothing
 
 TINY = Limits(inline=2_000, spill=500, segment=8_000, refs=4)
 
@@ -27,7 +28,7 @@ TINY = Limits(inline=2_000, spill=500, segment=8_000, refs=4)
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MemoryBucket]:
     """A store with a long log, and the bucket that has it, with pages and merged segments."""
     directory, bucket = tmp_path_factory.mktemp("filled") / "a", MemoryBucket()
-    backend = opened(directory, bucket, limits=TINY)
+    backend = machine(directory, bucket=bucket, limits=TINY)
     one = resumed(backend)
     fence = one._keeper.fence
     done = one.begin_action("deploy", "external", {"to": "prod"}, step="deploy-v2")
@@ -39,26 +40,26 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MemoryBucket
         backend.shipper.maintain(fence)
     one.release()
     backend.close()
-    assert bucket.head().index is not None
+    assert head_in(bucket).index is not None
     return directory, bucket
 
 
 @pytest.fixture
 def bucket(filled: tuple[Path, MemoryBucket]) -> MemoryBucket:
-    return MemoryBucket(objects=dict(filled[1].objects))
+    return MemoryBucket(objects=filled[1].objects)
 
 
 @pytest.fixture
 def store(tmp_path: Path, filled: tuple[Path, MemoryBucket], bucket: MemoryBucket) -> Iterator[ShippingBackend]:
     shutil.copytree(filled[0], tmp_path / "a")
-    backend = opened(tmp_path / "a", bucket, limits=TINY)
+    backend = machine(tmp_path / "a", bucket=bucket, limits=TINY)
     yield backend
     backend.close()
 
 
 def checked(bucket: MemoryBucket, backend: SqliteBackend) -> None:
     """The head's log and the store's are the same, from the same beginning."""
-    head = bucket.head()
+    head = head_in(bucket)
     lines = list(backend.log(AGENT))
     assert (lines[0].lsn, lines[-1].lsn, lines[-1].hash) == (head.base + 1, head.last, head.hash)
     assert backend.counters(AGENT).hash == head.hash
@@ -72,13 +73,13 @@ def test_the_head_begins_where_the_log_does(
     last = store.counters(AGENT).lsn
     base = round(last * share)
     done = prune(store, AGENT, base, keep_turns=3)
-    assert (done.base, bucket.head().base) == (base, base)
+    assert (done.base, head_in(bucket).base) == (base, base)
     checked(bucket, store)
     assert problems(tmp_path / "a") == []
-    segments = [each for _, each in referenced(bucket, bucket.head())]
+    segments = [each for _, each in referenced(bucket, head_in(bucket))]
     assert all(each.f > base for each in segments)
 
-    other = opened(tmp_path / "b", bucket, limits=TINY)
+    other = machine(tmp_path / "b", bucket=bucket, limits=TINY)
     one = resumed(other)
     assert one.begin_action("deploy", "external", {"to": "prod"}, step="deploy-v2").status == "done"
     assert one.record_turn("user", "on").seq == 101
@@ -98,7 +99,7 @@ def test_what_a_prune_left_over_is_collected(tmp_path: Path, store: ShippingBack
     collected = collect(store.shipper, AGENT)
     assert collected.objects > 5
     assert len(bucket.objects) < before
-    other = opened(tmp_path / "b", bucket, limits=TINY)
+    other = machine(tmp_path / "b", bucket=bucket, limits=TINY)
     one = resumed(other)
     action = one.begin_action("deploy", "external", {"to": "prod"}, step="deploy-v2")
     assert one.fetch_output(action.result_ref).content.startswith("deployed ddd")
@@ -110,7 +111,7 @@ def test_a_directory_below_the_beginning_is_set_aside_whole(
     tmp_path: Path, store: ShippingBackend, bucket: MemoryBucket
 ) -> None:
     """What an old copy had is listed, read and exported; the copy goes on with the log as it is now."""
-    other = opened(tmp_path / "b", bucket, limits=TINY)
+    other = machine(tmp_path / "b", bucket=bucket, limits=TINY)
     other.shipper.pull(AGENT)
     had = [each.line for each in other.log(AGENT)]
     one = resumed(store)
@@ -145,14 +146,13 @@ def test_a_crash_while_a_directory_is_set_aside_is_mended_by_the_next_read(
     tmp_path: Path, store: ShippingBackend, bucket: MemoryBucket
 ) -> None:
     """Stopped after its old log was set aside and before the new one came, a directory just reads on."""
-    other = opened(tmp_path / "b", bucket, limits=TINY)
+    other = machine(tmp_path / "b", bucket=bucket, limits=TINY)
     other.shipper.pull(AGENT)
-    get = bucket.get
 
-    def stopped(key: str):  # type: ignore[no-untyped-def]
-        if "/seg/" in key:
+    def stopped(verb: str, key: str) -> str:
+        if verb == "get" and "/seg/" in key:
             raise KeyboardInterrupt
-        return get(key)
+        return ""
 
     one = resumed(store)
     one.release()
@@ -161,10 +161,10 @@ def test_a_crash_while_a_directory_is_set_aside_is_mended_by_the_next_read(
     for _ in range(10):
         one.record_turn("user", "x" * 400)
     one.release()
-    bucket.get = stopped  # type: ignore[method-assign]
+    bucket.before = stopped
     with pytest.raises(KeyboardInterrupt):
         other.shipper.pull(AGENT)
-    bucket.get = get  # type: ignore[method-assign]
+    bucket.before = nothing
     assert not list(other.log(AGENT))
     other.shipper.pull(AGENT)
     checked(bucket, other)
@@ -188,10 +188,10 @@ def test_a_prune_that_was_stopped_goes_on(
         prune(store, AGENT, base)
     delattr(store, where)
     assert next(store.log(AGENT)).lsn == 1
-    assert bucket.head().base == (base if where == "cut" else 0)
-    other = opened(tmp_path / "b", bucket, limits=TINY)
+    assert head_in(bucket).base == (base if where == "cut" else 0)
+    other = machine(tmp_path / "b", bucket=bucket, limits=TINY)
     other.shipper.pull(AGENT)
-    assert other.counters(AGENT).hash == bucket.head().hash
+    assert other.counters(AGENT).hash == head_in(bucket).hash
     other.close()
     resumed(store).release()  # goes on with more than the bucket has
     prune(store, AGENT, base)
@@ -203,7 +203,7 @@ def test_an_agent_that_lives_elsewhere_is_not_pruned_from_here(
     tmp_path: Path, store: ShippingBackend, bucket: MemoryBucket
 ) -> None:
     """While another machine holds the lease nothing is appended here, and the refusal names the holder."""
-    other = opened(tmp_path / "b", bucket, limits=TINY)
+    other = machine(tmp_path / "b", bucket=bucket, limits=TINY)
     holder = resumed(other)
     store.shipper.pull(AGENT)
     last = store.counters(AGENT).lsn
@@ -221,11 +221,11 @@ def test_a_live_agent_is_pruned_by_another_process_of_its_machine(
 ) -> None:
     """Beside its holder, under its epoch: the holder writes on, and the bucket has all of it."""
     one = resumed(store)
-    epoch = bucket.head().epoch
-    other = opened(tmp_path / "a", bucket, limits=TINY)
+    epoch = head_in(bucket).epoch
+    other = machine(tmp_path / "a", bucket=bucket, limits=TINY)
     prune(other, AGENT, other.counters(AGENT).lsn)
     other.close()
-    assert bucket.head().epoch == epoch
+    assert head_in(bucket).epoch == epoch
     assert one.record_turn("user", "still here").seq == 101
     one.begin_action("charge", "external")
     one.release()
@@ -245,11 +245,11 @@ def test_a_pruned_log_is_attached_to_a_bucket(tmp_path: Path) -> None:
     prune(plain, AGENT, 10)
     plain.close()
     attach(tmp_path / "a")
-    store = opened(tmp_path / "a", bucket, limits=TINY)
+    store = machine(tmp_path / "a", bucket=bucket, limits=TINY)
     resumed(store).release()
-    assert bucket.head().base == 10
+    assert head_in(bucket).base == 10
     checked(bucket, store)
-    other = opened(tmp_path / "b", bucket, limits=TINY)
+    other = machine(tmp_path / "b", bucket=bucket, limits=TINY)
     assert resumed(other).begin_action("deploy", "external", step="deploy-v2").status == "done"
     other.close()
     store.close()
@@ -258,17 +258,17 @@ def test_a_pruned_log_is_attached_to_a_bucket(tmp_path: Path) -> None:
 def test_a_store_that_ships_nothing_is_not_pruned(tmp_path: Path, store: ShippingBackend, bucket: MemoryBucket) -> None:
     """In the mode off nothing is carried, since the bucket could not get it before the old records go."""
     last = store.counters(AGENT).lsn
-    silent = opened(tmp_path / "a", bucket, limits=TINY, ship="off")
+    silent = machine(tmp_path / "a", bucket=bucket, limits=TINY, ship="off")
     with pytest.raises(InvalidInput, match="off ships nothing"):
         prune(silent, AGENT, last)
     assert silent.counters(AGENT).lsn == last
     silent.close()
-    assert bucket.head().base == 0
+    assert head_in(bucket).base == 0
 
 
 def test_an_intent_that_was_written_again_proves_nothing(store: ShippingBackend, bucket: MemoryBucket) -> None:
     """Of a carried intent that was set aside nobody says that it never ran: the first record of it may have."""
-    head = bucket.head()
+    head = head_in(bucket)
     intent = {"status": "started", "ship": "barrier"}
 
     def proven(body: dict[str, Any]) -> bool:

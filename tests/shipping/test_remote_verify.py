@@ -13,15 +13,15 @@ import pytest
 from store.errors import NotFound
 from store.pruning import prune
 from store.shipping.backend import ShippingBackend
-from store.shipping.head import Segment
 from store.shipping.packing import Limits
 from store.shipping.place import agents_in
+from store.shipping.references import Segment
 from store.shipping.remote_verify import RemoteChecked, verify_remote
 from store.shipping.segment import make_segment
 from store.shipping.upkeep import collect
 from store.verify import Problem
-from tests.shipping.machines import machine
-from tests.shipping.memory import AGENT, MemoryBucket, opened, resumed
+from tests.shipping.machines import AGENT, blank_head, head_in, machine, names_in, resumed
+from tests.shipping.memory import MemoryBucket
 from tests.shipping.servers import Server
 
 TINY = Limits(inline=2_000, spill=500, segment=8_000, refs=4)
@@ -46,22 +46,22 @@ def fill(backend: ShippingBackend, turns: int = 60) -> None:
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MemoryBucket]:
     directory, bucket = tmp_path_factory.mktemp("filled") / "a", MemoryBucket()
-    backend = opened(directory, bucket, limits=TINY)
+    backend = machine(directory, bucket=bucket, limits=TINY)
     fill(backend)
     backend.close()
-    assert bucket.head().index is not None
+    assert head_in(bucket).index is not None
     return directory, bucket
 
 
 @pytest.fixture
 def bucket(filled: tuple[Path, MemoryBucket]) -> MemoryBucket:
-    return MemoryBucket(objects=dict(filled[1].objects))
+    return MemoryBucket(objects=filled[1].objects)
 
 
 @pytest.fixture
 def store(tmp_path: Path, filled: tuple[Path, MemoryBucket], bucket: MemoryBucket) -> Iterator[ShippingBackend]:
     shutil.copytree(filled[0], tmp_path / "a")
-    backend = opened(tmp_path / "a", bucket, limits=TINY)
+    backend = machine(tmp_path / "a", bucket=bucket, limits=TINY)
     yield backend
     backend.close()
 
@@ -78,21 +78,31 @@ def test_a_sound_log_is_read_whole(store: ShippingBackend, bucket: MemoryBucket)
     """Every record and object is counted, the head is said, and this store's log is the same up to its end."""
     bucket.calls.clear()
     problems, end = found(store)
-    head = bucket.head()
+    head = head_in(bucket)
     assert problems == []
     assert (end.lsn, end.hash, end.records) == (head.last, head.hash.hex(), head.last)
     assert end.compared == store.counters(AGENT).lsn
     assert {call for call, _ in bucket.calls} == {"get", "list"}
-    left = len(bucket.keys("seg") + bucket.keys("idx") + bucket.keys("blob")) + 1 - end.objects
+    left = len(names_in(bucket, "seg") + names_in(bucket, "idx") + names_in(bucket, "blob")) + 1 - end.objects
     assert end.unreferenced == left > 0
 
 
 def test_a_store_without_the_log_compares_nothing(tmp_path: Path, bucket: MemoryBucket) -> None:
     """An empty directory can check a bucket too."""
-    empty = opened(tmp_path / "b", bucket)
+    empty = machine(tmp_path / "b", bucket=bucket)
     problems, end = found(empty)
     assert (problems, end.compared) == ([], 0)
     empty.close()
+
+
+def test_an_agent_of_which_the_bucket_has_nothing_any_more_is_a_problem(
+    store: ShippingBackend, bucket: MemoryBucket
+) -> None:
+    """A bucket that was emptied is not sound: what this store has seen there is checked though nothing lists it."""
+    bucket.objects.clear()
+    problems, end = found(store)
+    assert problems == ["0: there is no head, without which nothing here is a log"]
+    assert end.agent == AGENT
 
 
 def test_a_pruned_and_collected_log_is_sound(store: ShippingBackend, bucket: MemoryBucket) -> None:
@@ -118,9 +128,9 @@ def in_kind(kind: str, work: Callable[[MemoryBucket, str], object]) -> Callable[
         from store.shipping.upkeep import referenced
 
         needed = [
-            key for key, each in referenced(bucket, bucket.head()) if isinstance(each, Segment) == (kind == "seg")
+            key for key, each in referenced(bucket, head_in(bucket)) if isinstance(each, Segment) == (kind == "seg")
         ]
-        key = needed[-1] if kind != "blob" else bucket.keys("blob")[0]
+        key = needed[-1] if kind != "blob" else names_in(bucket, "blob")[0]
         return work(bucket, PREFIX + key)
 
     return run
@@ -166,11 +176,10 @@ def test_damage_is_named(
 def test_lines_that_chain_and_make_no_log_are_found(store: ShippingBackend, bucket: MemoryBucket) -> None:
     """A segment made anew with right hashes, whose records contradict the log's rules, is found record by record."""
     from store.canonical import next_hash
-    from tests.shipping.heads import head as blank
 
-    lines = [each.line for each in store.log("billing")][:3]
+    lines = [each.line for each in store.log(AGENT)][:3]
     bad = [*lines[:2], lines[2].replace(b'"lsn":3', b'"lsn":7')]
-    one = blank()
+    one = blank_head()
     link = one.hash
     for line in bad:
         link = next_hash(link, line)
@@ -211,9 +220,9 @@ def test_another_log_in_this_store_is_found(store: ShippingBackend, bucket: Memo
 
 def test_every_agent_in_the_bucket_is_checked(store: ShippingBackend, bucket: MemoryBucket) -> None:
     """Without a name all are, also those that this store has never heard of, whose ids sort around each other."""
-    for agent in ("billing-2", "billing.x", "billing0", "a"):
+    for agent in ("bot-2", "bot.x", "bot0", "a"):
         resumed(store, agent).release()
-    names = sorted(["billing", "billing-2", "billing.x", "billing0", "a"], key=lambda each: f"{each}/")
+    names = sorted(["bot", "bot-2", "bot.x", "bot0", "a"], key=lambda each: f"{each}/")
     assert list(agents_in(bucket)) == names
     ends = [each for each in verify_remote(store, bucket) if isinstance(each, RemoteChecked)]
     assert [each.agent for each in ends] == names

@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from store.asides import asides
-from store.errors import Conflict, Corrupt, LeaseHeld, RemoteRefused
+from store.errors import Conflict, Corrupt, LeaseHeld
+from store.remote_errors import RemoteRefused
 from store.shipping.repairing import Finding, Keep, Repaired, Repairing, examine
-from tests.shipping.world import BOT, World, key, request
+from tests.engine import request
+from tests.shipping.machines import AGENT, HEAD
+from tests.shipping.memory import nothing
+from tests.shipping.world import World
 
 
 @pytest.fixture
@@ -26,15 +30,15 @@ def world(tmp_path: Path) -> World:
 
 def break_(world: World, trouble: str) -> None:
     """Bring about a trouble that machine a will meet; what it wrote last is then at stake."""
-    before = world.bucket.objects[key()]
+    before = world.bucket.objects[HEAD]
     shutil.copytree(world.directory("a"), world.directory("copy"))
     world.write("a", "two")
     if trouble == "head missing":
-        del world.bucket.objects[key()]
+        del world.bucket.objects[HEAD]
     elif trouble == "head damaged":
-        world.bucket.objects[key()] = (b"{}", '"damaged"', 0.0)
+        world.bucket.objects[HEAD] = (b"{}", '"damaged"', 0.0)
     else:
-        world.bucket.objects[key()] = before  # a person restored an old version
+        world.bucket.objects[HEAD] = before  # a person restored an old version
     if trouble == "forked":
         for number in range(3):
             world.write("copy", f"other {number}")
@@ -44,7 +48,7 @@ def break_(world: World, trouble: str) -> None:
 
 def found(world: World, name: str = "a") -> Finding:
     with world.plain(name) as store:
-        return examine(store, world.bucket, BOT)
+        return examine(store, world.bucket, AGENT)
 
 
 def repair(world: World, finding: Finding, keep: Keep, name: str = "a", *, force: bool = False) -> Repaired:
@@ -82,7 +86,7 @@ def test_the_log_here_can_go_on(world: World, trouble: str) -> None:
     break_(world, trouble)
     with pytest.raises(Corrupt):
         world.write("a", "refused")
-    there = world.bucket.objects.get(key())
+    there = world.bucket.objects.get(HEAD)
     finding = found(world)
     done = repair(world, finding, "here")
     head = world.head()
@@ -116,7 +120,7 @@ def test_the_log_of_the_bucket_can_go_on(world: World, trouble: str) -> None:
     world.write("a", "three")
     assert "two" not in world.texts("a")
     with world.plain("a") as store:
-        assert asides(store, BOT)
+        assert asides(store, AGENT)
     assert [each for each in world.bucket.objects if "/aside/" in each]
     world.write("b", "four")
     world.write("a", "five")
@@ -177,13 +181,13 @@ def test_nobody_who_acts_is_overtaken_by_a_repair(world: World) -> None:
     """A live lease refuses it, unless it is fenced on purpose."""
     break_(world, "forked")
     with world.opened("copy") as store:
-        fence = store.acquire(request()).lease.fence
+        fence = store.acquire(request(AGENT)).lease.fence
         finding = found(world)
         with pytest.raises(LeaseHeld, match="tester"):
             repair(world, finding, "here")
         assert repair(world, finding, "here", force=True).kept == "here"
         with pytest.raises(Corrupt):  # its own log is now the other one
-            store.secure(fence, list(store.log(BOT))[-1])
+            store.secure(fence, list(store.log(AGENT))[-1])
 
 
 def test_a_refusal_in_the_middle_leaves_it_as_it_was(world: World) -> None:
@@ -193,14 +197,15 @@ def test_a_refusal_in_the_middle_leaves_it_as_it_was(world: World) -> None:
         world.write("a", "refused")
     finding = found(world)
 
-    def refuse(what: str) -> None:
-        if what.startswith("swap"):
+    def refuse(verb: str, key: str) -> str:
+        if verb == "swap":
             raise RemoteRefused(remote="s3://memory", reason="read only")
+        return ""
 
     world.bucket.before = refuse
     with pytest.raises(RemoteRefused):
         repair(world, finding, "here")
-    world.bucket.before = lambda what: None
+    world.bucket.before = nothing
     with pytest.raises(Corrupt):
         world.write("a", "refused")
     assert repair(world, found(world), "here").last == 4

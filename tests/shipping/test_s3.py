@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 import recall_cli
-from store.errors import RemoteRefused
+from store.remote_errors import RemoteRefused
 from store.shipping.bucket import Location, Swap
 from store.shipping.s3 import S3Bucket
 from tests.shipping import faults
 from tests.shipping.proxy import Proxy, Request
 from tests.shipping.serve import ACCESS_KEY, SECRET_KEY
-from tests.shipping.servers import Server
-from tests.shipping.using import HEAD
+from tests.shipping.servers import HEAD, Server
 
 signatures_checked = pytest.mark.parametrize("server", ["seaweedfs"], indirect=True)  # moto does not
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.shipping.history import Broken
-from tests.shipping.simulated import Late, MemoryBucket
+from tests.shipping.simulated import Late, LossyBucket
 from tests.shipping.simulation import MEMORY, World, run
 
 PARTS, SECONDS, LEAST = 4, 3.0, 4
 
 
-def _run(seed: int, kind: type[MemoryBucket] = MemoryBucket) -> World:
+def _run(seed: int, kind: type[LossyBucket] = LossyBucket) -> World:
     with tempfile.TemporaryDirectory(dir=MEMORY) as place:
         return run(seed, Path(place), kind=kind)
 
@@ -50,7 +50,7 @@ def test_a_seed_is_one_history(tmp_path: Path) -> None:
     assert len(first) > 50
 
 
-class IgnoringBucket(MemoryBucket):
+class IgnoringBucket(LossyBucket):
     """A store that ignores the conditions of a PUT."""
 
     def write(self, late: Late) -> str:

@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from store.errors import RemoteUnreachable
+from store.remote_errors import RemoteUnreachable
 from store.shipping.bucket import Location
 from store.shipping.s3 import S3Bucket
 from tests.shipping import faults
 from tests.shipping.proxy import Fault, Proxy
-from tests.shipping.servers import Server
-from tests.shipping.using import HEAD, holds, made, one_server
+from tests.shipping.servers import HEAD, Server, holds, made, one_server
 
 
 def test_a_lost_answer_is_one_put_and_unclear(bucket: S3Bucket, through: S3Bucket, proxy: Proxy) -> None:

@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from store.errors import RemoteRefused, RemoteUnreachable
+from store.remote_errors import RemoteRefused, RemoteUnreachable
 from store.shipping.bucket import Location
 from store.shipping.s3 import S3Bucket
 from tests.shipping import faults
 from tests.shipping.proxy import Fault, Proxy
-from tests.shipping.servers import REGION, Server
-from tests.shipping.using import HEAD, holds, made, one_server
+from tests.shipping.servers import HEAD, REGION, Server, holds, made, one_server
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from store import asides
 from store.actions import ActionEnd
-from store.errors import Forked, LeaseHeld, LeaseLost
+from store.errors import LeaseHeld, LeaseLost
+from store.remote_errors import Forked
 from tests.engine import SetClock
 from tests.keeping import problems
 from tests.shipping.machines import AGENT, machine, resumed

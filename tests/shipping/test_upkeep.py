@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from store.errors import BadHead, LeaseLost, NotFound
+from store.errors import LeaseLost, NotFound
+from store.remote_errors import BadHead
 from store.shipping.backend import ShippingBackend
-from store.shipping.bucket import Object
-from store.shipping.head import Segment
 from store.shipping.packing import Limits
+from store.shipping.references import Segment
 from store.shipping.upkeep import collect, merge_plan, merged_into, referenced
-from tests.shipping.heads import head
-from tests.shipping.memory import AGENT, MemoryBucket, opened, resumed
+from tests.shipping.machines import AGENT, blank_head, head_in, machine, names_in, resumed
+from tests.shipping.memory import MemoryBucket, nothing
 
 TINY = Limits(inline=2_000, spill=500, segment=8_000, refs=4)
 DAY = 24 * 3600.0
@@ -35,7 +35,7 @@ def bucket() -> MemoryBucket:
 
 @pytest.fixture
 def store(tmp_path: Path, bucket: MemoryBucket) -> Iterator[ShippingBackend]:
-    backend = opened(tmp_path / "a", bucket, limits=TINY)
+    backend = machine(tmp_path / "a", bucket=bucket, limits=TINY)
     yield backend
     backend.close()
 
@@ -105,14 +105,14 @@ def test_a_log_stays_readable_while_its_objects_are_merged_and_paged(
 ) -> None:
     """A directory that starts from nothing reads every line of a log whose segments were merged and moved to pages."""
     write(store, 100)
-    now = bucket.head()
+    now = head_in(bucket)
     assert len(now.segs) <= TINY.refs * 2
     assert now.index is not None
     assert now.index.depth > 1
     assert any(call == "create" and "/idx/" in key for call, key in bucket.calls)
     merged = [each for _, each in referenced(bucket, now) if isinstance(each, Segment) and each.n > 4_000]
     assert merged, "nothing was merged"
-    other = opened(tmp_path / "b", bucket, limits=TINY)
+    other = machine(tmp_path / "b", bucket=bucket, limits=TINY)
     other.shipper.pull(AGENT)
     assert [each.line for each in other.log(AGENT)] == [each.line for each in store.log(AGENT)]
     other.close()
@@ -130,14 +130,14 @@ def test_upkeep_sends_nothing_where_there_is_nothing_to_do(store: ShippingBacken
     one.record_turn("user", "x" * 1_500)
     one.release()
     store.shipper.maintain(fence)  # there is a tail to spill, but the lease was given back
-    assert bucket.head().state == "released"
+    assert head_in(bucket).state == "released"
 
 
 def test_a_merge_changes_nothing_if_its_segments_were_replaced_meanwhile() -> None:
     """What was planned on one version of a head leaves another one alone."""
     old = tuple(segs(100, 100, 100, 100))
     new = Segment("seg/1-1-4-y", 1, 1, 4, old[-1].hash, "", 400)
-    before = replace(head(), segs=old)
+    before = replace(blank_head(), segs=old)
     assert merged_into(before, old, new).segs == (new,)
     assert merged_into(replace(before, segs=(old[0], *segs(1, 1, 1, 1)[1:])), old, new).segs[0] == old[0]
     assert merged_into(replace(before, segs=()), old, new).segs == ()
@@ -150,15 +150,15 @@ def test_a_loser_of_the_lease_merges_nothing(tmp_path: Path, store: ShippingBack
     for number in range(8):
         one.record_turn("assistant", f"{number} " + "x" * 600)
         store.shipper.push(fence)
-    other = opened(tmp_path / "b", bucket, limits=TINY)
+    other = machine(tmp_path / "b", bucket=bucket, limits=TINY)
     bucket.now += 120  # the ttl is over by the bucket's clock
     two = resumed(other)
-    before = bucket.head()
-    uploaded = len(bucket.keys("seg"))
+    before = head_in(bucket)
+    uploaded = len(names_in(bucket, "seg"))
     with pytest.raises(LeaseLost):
         store.shipper.maintain(fence)
-    assert len(bucket.keys("seg")) > uploaded
-    after = bucket.head()
+    assert len(names_in(bucket, "seg")) > uploaded
+    after = head_in(bucket)
     assert (after.epoch, after.segs) == (before.epoch, before.segs)
     two.release()
     other.close()
@@ -180,8 +180,8 @@ def test_collection_deletes_only_what_no_head_can_need(
     write(store, 1)  # a later epoch
     for key in ("aside/1-x", "inbox/y.json", "seg/odd", "idx/0-x"):
         bucket.objects[f"agents/{AGENT}/{key}"] = (b"", '"o"', 0.0)
-    needed = {key for key, _ in referenced(bucket, bucket.head())}
-    there = bucket.keys("seg") + bucket.keys("idx")
+    needed = {key for key, _ in referenced(bucket, head_in(bucket))}
+    there = names_in(bucket, "seg") + names_in(bucket, "idx")
     assert set(there) - needed, "nothing was left over"
 
     young = collect(store.shipper, AGENT)
@@ -193,13 +193,13 @@ def test_collection_deletes_only_what_no_head_can_need(
     assert done == planned
     assert done.objects > 1
     assert orphan not in bucket.objects
-    left = set(bucket.keys("seg") + bucket.keys("idx"))
+    left = set(names_in(bucket, "seg") + names_in(bucket, "idx"))
     assert needed <= left
     assert {f"agents/{AGENT}/{key}" for key in ("aside/1-x", "inbox/y.json", "seg/odd", "idx/0-x")} <= set(
         bucket.objects
     )
     assert collect(store.shipper, AGENT).objects == 0
-    other = opened(tmp_path / "b", bucket, limits=TINY)
+    other = machine(tmp_path / "b", bucket=bucket, limits=TINY)
     other.shipper.pull(AGENT)
     assert other.counters(AGENT) == store.counters(AGENT)
     assert resumed(other).fetch_output("kept").content == "b" * 50_000
@@ -211,7 +211,7 @@ def test_collection_spares_the_present_epoch(store: ShippingBackend, bucket: Mem
     one = resumed(store)
     one.record_turn("user", "hello")
     store.shipper.push(one._keeper.fence)
-    epoch = bucket.head().epoch
+    epoch = head_in(bucket).epoch
     planned = [f"agents/{AGENT}/seg/{epoch}-1-2-abc.jsonl.gz", f"agents/{AGENT}/blob/{epoch}-{'0' * 64}"]
     for key in planned:
         bucket.objects[key] = (b"", '"o"', 0.0)
@@ -230,9 +230,9 @@ def test_collection_reads_the_bucket_where_the_store_is_behind(
     one.release()
     write(store, 3)
     bucket.now += 30 * DAY
-    empty = opened(tmp_path / "b", bucket, limits=TINY)
+    empty = machine(tmp_path / "b", bucket=bucket, limits=TINY)
     assert collect(empty.shipper, AGENT).objects == 0
-    assert bucket.keys("blob")
+    assert names_in(bucket, "blob")
     empty.close()
 
 
@@ -241,30 +241,35 @@ def test_collection_without_a_head_deletes_nothing(store: ShippingBackend, bucke
     bucket.objects[f"agents/{AGENT}/seg/1-1-1-abc"] = (b"", '"o"', 0.0)
     with pytest.raises(NotFound):
         collect(store.shipper, AGENT)
-    assert bucket.keys("seg")
+    assert names_in(bucket, "seg")
+
+
+def killed_at_swap(verb: str, key: str) -> str:
+    if verb == "swap":
+        raise KeyboardInterrupt
+    return ""
 
 
 def test_a_segment_without_a_head_is_no_harm(tmp_path: Path, store: ShippingBackend, bucket: MemoryBucket) -> None:
     """A crash between a segment and its head leaves garbage that the same records do without; it is collected."""
     one = resumed(store)
     fence = one._keeper.fence
-    swap = bucket.swap
-    bucket.swap = lambda key, body, etag: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    bucket.before = killed_at_swap
     for number in range(10):
         one.record_turn("assistant", f"{number} " + "x" * 300)
     with pytest.raises(KeyboardInterrupt):
         store.shipper.push(fence)
-    assert bucket.keys("seg"), "the segment was not there yet"
-    left = bucket.keys("seg")[0]
-    bucket.swap = swap  # type: ignore[method-assign]
+    assert names_in(bucket, "seg"), "the segment was not there yet"
+    left = names_in(bucket, "seg")[0]
+    bucket.before = nothing
     one.record_turn("assistant", "more")
     one.release()
     write(store, 1)
-    assert left not in {key for key, _ in referenced(bucket, bucket.head())}
+    assert left not in {key for key, _ in referenced(bucket, head_in(bucket))}
     bucket.now += 8 * DAY
     collect(store.shipper, AGENT)
-    assert left not in bucket.keys("seg")
-    other = opened(tmp_path / "b", bucket, limits=TINY)
+    assert left not in names_in(bucket, "seg")
+    other = machine(tmp_path / "b", bucket=bucket, limits=TINY)
     other.shipper.pull(AGENT)
     assert other.counters(AGENT) == store.counters(AGENT)
     other.close()
@@ -275,14 +280,13 @@ def test_a_reader_whose_objects_are_collected_reads_the_head_again(
     tmp_path: Path, bucket: MemoryBucket, how: str
 ) -> None:
     """A segment that was merged away and collected between a reader's look and its read costs one more look."""
-    store = opened(tmp_path / "a", bucket, limits=replace(TINY, refs=64, segment=64_000))
+    store = machine(tmp_path / "a", bucket=bucket, limits=replace(TINY, refs=64, segment=64_000))
     write(store, 60, tidy=False)
-    other = opened(tmp_path / "b", bucket, limits=TINY)
-    get = bucket.get
+    other = machine(tmp_path / "b", bucket=bucket, limits=TINY, patience=10.0)
     struck: list[str] = []
 
-    def strike(key: str) -> Object | None:
-        if "/seg/" in key and not struck:
+    def strike(verb: str, key: str) -> str:
+        if verb == "get" and "/seg/" in key and not struck:
             struck.append(key)
             one = resumed(store)
             while store.shipper.maintain(one._keeper.fence):
@@ -291,9 +295,9 @@ def test_a_reader_whose_objects_are_collected_reads_the_head_again(
             bucket.now += 1
             collect(store.shipper, AGENT, grace=0)
             assert key not in bucket.objects, "the fault did not happen"
-        return get(key)
+        return ""
 
-    bucket.get = strike  # type: ignore[method-assign]
+    bucket.before = strike
     if how == "pull":
         other.shipper.pull(AGENT)
     else:
@@ -308,9 +312,9 @@ def test_a_reader_whose_objects_are_collected_reads_the_head_again(
 def test_an_object_that_is_gone_for_good_is_named(tmp_path: Path, store: ShippingBackend, bucket: MemoryBucket) -> None:
     """Where the head does not change and its segment is gone, the reader says which one, and stops."""
     write(store, 20)
-    (first, *_) = bucket.keys("seg")
+    (first, *_) = names_in(bucket, "seg")
     del bucket.objects[f"agents/{AGENT}/{first}"]
-    other = opened(tmp_path / "b", bucket, limits=TINY)
+    other = machine(tmp_path / "b", bucket=bucket, limits=TINY)
     with pytest.raises(BadHead, match=first):
         other.shipper.pull(AGENT)
     other.close()

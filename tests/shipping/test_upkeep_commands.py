@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 
 from tests.conftest import Run
-from tests.shipping.machines import attach, machine, resumed
+from tests.shipping.machines import AGENT, attach, machine, resumed
 from tests.shipping.servers import CREDENTIALS, Server
-
-AGENT = "billing"
 
 
 def test_the_bucket_is_verified_pruned_and_collected(

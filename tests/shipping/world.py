@@ -8,30 +8,24 @@ from typing import Any
 
 from store.access import once
 from store.backends.sqlite import SqliteBackend
-from store.lease import LeaseRequest
-from store.process import this_process
 from store.records import TURN
-from store.shipping.attaching import Attached, Report, attach, detach
-from store.shipping.bucket import DEFAULT, Location
+from store.shipping.attaching import Attached, attach
+from store.shipping.bringing import Report
+from store.shipping.bucket import DEFAULT
+from store.shipping.detaching import detach
 from store.shipping.head import Head
 from store.shipping.opening import open_shipping
 from tests.keeping import problems
-from tests.shipping.memory import Memory
-
-BOT = "bot"
-
-
-def key(agent: str = BOT) -> str:
-    """Of an agent's head."""
-    return f"agents/{agent}/head.json"
+from tests.shipping.machines import AGENT, head_in
+from tests.shipping.memory import MEMORY, MemoryBucket
 
 
 class World:
     """Machines by name, each a directory, and the one bucket."""
 
-    def __init__(self, base: Path, bucket: Memory | None = None) -> None:
-        self.base, self.bucket = base, bucket or Memory()
-        self.location = Location.parse("s3://memory/place")
+    def __init__(self, base: Path, bucket: MemoryBucket | None = None) -> None:
+        self.base, self.bucket = base, bucket or MemoryBucket()
+        self.location = MEMORY
 
     def directory(self, name: str) -> Path:
         return self.base / name
@@ -63,25 +57,20 @@ class World:
         with self.plain(name) as store:
             return detach(store, self.bucket, how, **options)  # type: ignore[arg-type]
 
-    def write(self, name: str, text: str, agent: str = BOT, **options: Any) -> None:
+    def write(self, name: str, text: str, agent: str = AGENT, **options: Any) -> None:
         """Record a turn under a lease taken for it, as ``recall turns add`` does."""
         with self.opened(name, **options) as store:
             once(store, agent, lambda it: it.record_turn("user", text))
 
-    def texts(self, name: str, agent: str = BOT) -> list[str]:
+    def texts(self, name: str, agent: str = AGENT) -> list[str]:
         """The turns that a machine has, oldest first."""
         with self.plain(name) as store:
             return [json.loads(each.body)["content"] for each in reversed(store.tail(agent, TURN, limit=100))]
 
-    def head(self, agent: str = BOT) -> Head:
+    def head(self, agent: str = AGENT) -> Head:
         """The bucket's."""
-        return Head.parse(self.bucket.objects[key(agent)][0], agent)
+        return head_in(self.bucket, agent)
 
     def sound(self, *names: str) -> bool:
         """Whether verify finds nothing wrong with these machines' stores."""
         return [found for name in names for found in problems(self.directory(name))] == []
-
-
-def request(agent: str = BOT) -> LeaseRequest:
-    """What this process asks for a lease with."""
-    return LeaseRequest(agent, "f" * 32, "tester", this_process(), 60_000)

@@ -13,7 +13,7 @@ from store.backends.sqlite.handle import Handle
 from store.backends.sqlite.importing import Import
 from store.canonical import first_hash
 from store.clock import Instant, rfc3339
-from store.errors import InvalidInput, LeaseHeld, LeaseLost, RemoteChanged, Stale, StoreDamaged
+from store.errors import InvalidInput, LeaseHeld, LeaseLost, Stale, StoreDamaged
 from store.lease import Fence, Lease, LeaseRequest, check_fence, left_ms, takeover_reason
 from store.log import seal
 from store.process import provably_dead
@@ -80,6 +80,8 @@ class SqliteBackend(Handle):
         """Raise RemoteChanged if it is a bucket that decides who has a lease (``store.shipping``)."""
         remote = self.remote()
         if remote is not None and remote.state != "local":
+            from store.remote_errors import RemoteChanged
+
             reason, hint = _REFUSED[remote.state]
             raise RemoteChanged(path=self.directory, reason=reason, hint=hint)
 

@@ -3,69 +3,22 @@
 from __future__ import annotations
 
 import io
-import signal
-import sqlite3
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from store import asides
 from store.access import once
-from store.agent import Agent
 from store.backends.sqlite import SqliteBackend
-from store.client import Client
 from store.errors import BadRecord, Corrupt, NotFound, Stale
-from store.keeper import Keeper
 from store.pruning import base_before, plan, prune
 from store.records import ACTION, LIFECYCLE, PRUNED, STEP
 from store.restore import restore
 from store.transfer import export
 from store.verify import Saved
-from tests.engine import SetClock, python, run_python
+from tests.engine import SetClock
 from tests.keeping import checked, problems, set_aside, tampering
-
-AGENT = "billing"
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    """A store with every kind of record, what is needed of them early in a long log."""
-    path = tmp_path / "store"
-    with Client(local_dir=path) as client, client.resume(AGENT) as one:
-        one.update_working_state(goal="Move billing to the v2 API", plan=["find", "migrate"])
-        one.set_pointer("wip", "git_ref", {"repo": "github.com/acme/billing", "branch": "agent/wip"})
-        one.set_pointer("gone", "external", {"id": "1"})
-        one.remove_pointer("gone")
-        one.store_output("o" * 50_000, ref="report")
-        done = one.begin_action("deploy", "external", {"to": "prod"}, step="deploy-v2")
-        one.end_action(done.seq, "done", result="deployed " + "d" * 40_000)
-        failed = one.begin_action("notify", "external", step="notify")
-        one.end_action(failed.seq, "failed", error="no such channel")
-        closed = one.begin_action("search", "pure", {"q": 1})
-        one.end_action(closed.seq, "done", result="y" * 40_000)
-        one.begin_action("send_email", "external", {"to": "a@example.org", "body": "b" * 30_000})
-        one.begin_action("charge", "idempotent", {"cents": 100})
-        one.begin_run()
-        for number in range(30):
-            one.record_turn("assistant", f"turn {number}")
-        one.record_turn("user", "z" * 30_000)
-    return path
-
-
-@pytest.fixture
-def backend(directory: Path) -> Iterator[SqliteBackend]:
-    one = SqliteBackend(directory)
-    yield one
-    one.close()
-
-
-def acting(backend: SqliteBackend) -> Agent:
-    """The agent as its next process resumes it."""
-    one = Agent(backend, AGENT, Keeper(backend, AGENT, ttl_ms=60_000, background=False))
-    one.take()
-    return one
+from tests.pruning.conftest import AGENT, acting, prune_stopped
 
 
 def test_what_is_needed_survives_and_the_rest_goes(backend: SqliteBackend, directory: Path) -> None:
@@ -170,32 +123,6 @@ def test_a_record_that_cites_another_one_is_found(backend: SqliteBackend, direct
     assert any("which is another record" in each for each in problems(directory))
 
 
-def prune_stopped(backend: SqliteBackend, base: int) -> None:
-    """A prune that does all but the cut."""
-
-    def refuse(*_: object) -> None:
-        raise Stale(key="x", expected="", found="")
-
-    backend.cut = refuse  # type: ignore[assignment, method-assign]
-    prune(backend, AGENT, base)
-
-
-def test_a_prune_that_was_stopped_goes_on_and_writes_nothing_twice(backend: SqliteBackend, directory: Path) -> None:
-    """After the records were carried and nothing was cut, the same prune again only cuts."""
-    base = backend.counters(AGENT).lsn
-    with pytest.raises(Stale):
-        prune_stopped(backend, base)
-    del backend.cut
-    middle = backend.counters(AGENT).lsn
-    assert next(backend.log(AGENT)).lsn == 1
-    done = prune(backend, AGENT, base)
-    assert not done.kept
-    assert backend.counters(AGENT).lsn == middle + 1  # the lease record of the second attempt
-    assert problems(directory) == []
-    assert prune(backend, AGENT, base).base == 0  # nothing left to do
-    assert backend.counters(AGENT).lsn == middle + 1
-
-
 def test_a_dry_run_tells_what_happens_and_changes_nothing(backend: SqliteBackend) -> None:
     """The plan's counts are those of the prune, and planning writes nothing."""
     before = list(backend.log(AGENT))
@@ -222,152 +149,6 @@ def test_a_time_says_which_records_go(tmp_path: Path) -> None:
     assert base_before(backend, AGENT, "2020-01-01T00:00:00Z") == 0
     assert base_before(backend, AGENT, "2030-01-01T00:00:00Z") == with_days[-1]
     backend.close()
-
-
-def test_a_live_agent_is_pruned_beside_its_work(backend: SqliteBackend, directory: Path) -> None:
-    """A process that holds the lease and its open handle go on over a prune by another one, and lose nothing."""
-    one = acting(backend)
-    action = one.begin_action("slow", "external", step="slow")
-    other = SqliteBackend(directory)
-    prune(other, AGENT, other.counters(AGENT).lsn, by="ops")
-    other.close()
-    assert one.record_turn("user", "still here").seq == 32
-    assert one.end_action(action.seq, "done", "ok").status == "done"
-    assert one.begin_action("slow", "external", step="slow").status == "done"
-    one.release()
-    assert problems(directory) == []
-
-
-def test_writers_lose_nothing_to_a_prune(directory: Path) -> None:
-    """Threads with handles of their own, on this agent and another, write while it is pruned again and again."""
-    stop = threading.Event()
-    wrote: dict[str, int] = {}
-
-    def write(agent: str) -> None:
-        with Client(local_dir=directory) as client, client.resume(agent) as one:
-            while not stop.is_set():
-                wrote[agent] = one.record_turn("user", f"{agent} {wrote.get(agent)}").seq
-
-    threads = [threading.Thread(target=write, args=(agent,)) for agent in (AGENT, "other")]
-    for each in threads:
-        each.start()
-    backend = SqliteBackend(directory)
-    pruned = 0
-    while pruned < 4:
-        if len(wrote) == 2:
-            pruned += prune(backend, AGENT, backend.counters(AGENT).lsn - 3, keep_turns=2).base > 0
-    stop.set()
-    for each in threads:
-        each.join()
-    assert backend.counters(AGENT).turns == wrote[AGENT]
-    assert backend.counters("other").turns == wrote["other"] == len(list(backend.tail("other", "turn", limit=100_000)))
-    backend.close()
-    assert problems(directory) == []
-
-
-def test_a_reader_in_a_transaction_sees_the_log_as_it_was(backend: SqliteBackend, directory: Path) -> None:
-    """Somebody who reads with plain sqlite3 meanwhile keeps what he sees, and his end does no harm."""
-    reader = sqlite3.connect(directory / "recall.db", isolation_level=None)
-    reader.execute("BEGIN")
-    (before,) = reader.execute("SELECT count(*) FROM records").fetchone()
-    prune(backend, AGENT, backend.counters(AGENT).lsn)
-    assert reader.execute("SELECT count(*) FROM records").fetchone() == (before,)
-    reader.execute("COMMIT")
-    assert reader.execute("SELECT count(*) FROM records").fetchone()[0] < before
-    reader.close()
-    once(backend, AGENT, lambda one: one.record_turn("user", "after"))
-    assert problems(directory) == []
-
-
-def test_the_database_refuses_deletions_before_and_after(backend: SqliteBackend, directory: Path) -> None:
-    """The triggers that keep records are there again, to the letter."""
-    statement = "SELECT name, sql FROM sqlite_master ORDER BY name"
-    connection = sqlite3.connect(directory / "recall.db")
-    before = connection.execute(statement).fetchall()
-    prune(backend, AGENT, 10)
-    assert connection.execute(statement).fetchall() == before
-    for change in ("DELETE FROM records", "UPDATE records SET lsn = 0", "DELETE FROM blobs", "DELETE FROM branches"):
-        with pytest.raises(sqlite3.IntegrityError):
-            connection.execute(change)
-    connection.close()
-
-
-KILLED = """
-import os, signal, sys
-from store.backends.sqlite import SqliteBackend
-from store.pruning import prune
-where = sys.argv[2]
-backend = SqliteBackend(sys.argv[1])
-def kill(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-if where == "rebase":
-    backend.rebase = kill
-elif where == "inside":
-    real = backend.cut
-    backend.cut = lambda fence, base, before, after: real(fence, base, before, kill)
-else:
-    backend.shrink = kill
-prune(backend, "billing", backend.counters("billing").lsn)
-backend.shrink()
-"""
-
-
-@pytest.mark.parametrize("where", ["rebase", "inside", "after"])
-def test_a_kill_leaves_the_old_log_or_the_new_one(directory: Path, where: str) -> None:
-    """Killed before the cut, in the middle of its transaction or after it, the log is sound, and the prune goes on."""
-    process = python(KILLED, directory, where)
-    process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL
-    assert problems(directory) == []
-    backend = SqliteBackend(directory)
-    first = next(backend.log(AGENT)).lsn
-    assert (first == 1) == (where != "after")
-    base = backend.counters(AGENT).lsn
-    prune(backend, AGENT, base)
-    assert next(backend.log(AGENT)).lsn == base + 1
-    one = acting(backend)
-    assert one.begin_action("deploy", "external", {"to": "prod"}, step="deploy-v2").status == "done"
-    one.release()
-    backend.close()
-    assert problems(directory) == []
-
-
-FULL = """
-import os, resource, signal, sys
-from store.backends.sqlite import SqliteBackend
-from store.errors import Unavailable
-from store.pruning import prune
-backend = SqliteBackend(sys.argv[1])
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-real = backend.cut
-def cut(*arguments):
-    room = os.stat(os.path.join(sys.argv[1], "recall.db-wal")).st_size + 8192
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
-    try:
-        return real(*arguments)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-backend.cut = cut
-try:
-    prune(backend, "billing", backend.counters("billing").lsn)
-except Unavailable as problem:
-    print(problem.code)
-backend.close()
-"""
-
-
-def test_a_disk_that_takes_no_more_leaves_the_log_as_it_was(directory: Path) -> None:
-    """Where a write in the middle of the commit fails, nothing is lost; with room the same prune works."""
-    with SqliteBackend(directory) as backend:
-        base = backend.counters(AGENT).lsn
-        lines = [each.line for each in backend.log(AGENT)]
-    assert run_python(FULL, directory).strip() in ("store_full", "store_unreadable")
-    assert problems(directory) == []
-    with SqliteBackend(directory) as backend:
-        assert [each.line for each in backend.log(AGENT)][: len(lines)] == lines
-        prune(backend, AGENT, base)
-        assert next(backend.log(AGENT)).lsn == base + 1
-    assert problems(directory) == []
 
 
 def test_a_damaged_log_is_not_pruned(backend: SqliteBackend, directory: Path) -> None:
