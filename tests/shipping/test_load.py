@@ -86,13 +86,13 @@ def test_20_the_least_time_between_two_writes_is_kept(world: World) -> None:
     """Row 20, the store's minimum interval: no two writes to a head come sooner after one another."""
     watched = world.proxy.inject(Watched(), "put", key="head.json", times=None)
     store = world.machine("a")
-    store.shipper._interval = 0.25  # as the probe found it
+    store.shipper._interval = 0.6  # as the probe found it
     agent = resumed(store)
     for number in range(3):
         agent.begin_action("charge", "idempotent", str(number))
     agent.release()
     gaps = [later - before for before, later in zip(watched.times, watched.times[1:], strict=False)]
-    assert len(gaps) == 4 and min(gaps) > 0.2
+    assert len(gaps) == 4 and min(gaps) > 0.3  # at the proxy: a busy machine sends one late, not the next one early
     world.promise(store, lsn=4)
     world.check()
 
