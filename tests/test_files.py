@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from store.backends.sqlite.files import check_filesystem, filesystem_of, is_network, read_mountinfo, refusal
+from store.backends.sqlite.files import (
+    check_filesystem,
+    filesystem_of,
+    is_network,
+    make_directory,
+    read_mountinfo,
+    refusal,
+)
 from store.errors import NetworkFilesystem, StoreFull, StoreReadOnly
 
 
@@ -114,3 +121,11 @@ def test_errors_of_system_calls_are_named_by_what_to_do() -> None:
     problem = refusal(OSError(errno.EACCES, "Permission denied"), "/s", "recall.lock")
     assert isinstance(problem, StoreReadOnly)
     assert problem.message == "store /s cannot be written: recall.lock: permission denied"
+
+
+@pytest.mark.parametrize("below", ["", "store"])
+def test_a_file_is_no_place_for_a_store(tmp_path: Path, below: str) -> None:
+    """It is said that there is a file, and not that something exists."""
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreReadOnly, match="there is a file in its place, or above it"):
+        make_directory(str(tmp_path / "file" / below))

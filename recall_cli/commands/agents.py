@@ -62,6 +62,7 @@ def list_agents(
     here = Globals.of(ctx)
     least = duration("--older-than", older_than) if older_than else 0.0
     most = check_limit(limit)
+    filtered = match or status or only_stuck or least
     with reading(here) as backend:
         now = backend.clock.now()
         rows = (agent_row(backend, lease, now) for lease in every_lease(backend) if _fits(lease.agent, match))
@@ -79,7 +80,7 @@ def list_agents(
             Column("last_at", title="LAST", show=shown_age, keep=True),
             Column("goal"),
         ]
-        here.out.table(columns, islice(rows, most), empty=_nothing(backend))
+        here.out.table(columns, islice(rows, most), empty="no agent that fits" if filtered else _nothing(backend))
 
 
 def _nothing(backend: SqliteBackend) -> str:

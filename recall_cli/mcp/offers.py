@@ -130,5 +130,6 @@ def prompt(params: dict[str, Any]) -> dict[str, Any]:
 def _agent(value: Any, field: str) -> str:
     try:
         return check_agent(value)
-    except InvalidInput as problem:
-        raise Refused(INVALID_PARAMS, f"{field}: {problem.message}") from None
+    except InvalidInput:
+        was = "is missing" if value is None else f"must be an agent's id, not {quoted(value)}"
+        raise Refused(INVALID_PARAMS, f"{field} {was}") from None

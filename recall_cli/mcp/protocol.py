@@ -203,10 +203,13 @@ _KEEPABLE = dict.fromkeys(("server/discover", "tools/list", "prompts/list", "res
 
 
 def line_of(answer: Any) -> bytes:
-    """An answer as a line, or in its place an error that says why it is too long for one."""
+    """An answer as a line: a batch's as several if it is too long, and another one as an error that says so."""
     line = framing.encode(answer)
-    if len(line) <= LONGEST_ANSWER or not isinstance(answer, dict):
+    if len(line) <= LONGEST_ANSWER:
         return line
+    if isinstance(answer, list):
+        half = len(answer) // 2
+        return line_of(answer[:half]) + line_of(answer[half:]) if half else line_of(answer[0])
     text = f"the answer has {len(line):,} bytes, more than the {LONGEST_ANSWER:,} that clients read"
     return framing.encode(failure(answer["id"], framing.INTERNAL_ERROR, text))
 

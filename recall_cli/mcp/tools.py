@@ -38,7 +38,9 @@ TOOLS: tuple[Tool, ...] = (
         "it, settles what an earlier process left unfinished, and returns the briefing: unfinished actions, goal, plan "
         "and progress, where the work lives, stored outputs, newest turns. Read it and go on from there; do not start "
         "over. Look at pending_actions first: one that is unknown may or may not have happened, so find out before "
-        "doing it again. Fails while another process holds the lease, naming it.",
+        "doing it again. Where the briefing names a shell command, a tool does the same: end_action for recall actions "
+        "resolve, fetch_output for recall outputs get, and so on. Fails while another process holds the lease, naming "
+        "it.",
         (
             _AGENT,
             _BUDGET,

@@ -166,6 +166,12 @@ def test_all_agents_whatever_the_environment_says(run_recall: Run, work: None) -
     assert set(_column(run_recall("actions", "list", "--all-agents", env=here).out, 0)) == {"other", AGENT}
 
 
+def test_a_filter_that_nothing_fits_is_not_an_empty_store(run_recall: Run, work: None) -> None:
+    """What is said of an empty listing tells the two apart."""
+    for filtered in (["--status", "archived"], ["--match", "zzz"], ["--older-than", "99d"]):
+        assert run_recall("agents", "list", *filtered).err == "no agent that fits\n"
+
+
 def test_one_action_whole(run_recall: Run, work: None) -> None:
     """actions show gives the whole result, every change of status and the log around them."""
     found = json.loads(run_recall("actions", "show", "-a", AGENT, "2", "--json").out)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from tests.mcp.conftest import Host, Refused
+from recall_cli.mcp.fitting import LONGEST_ANSWER
+from tests.mcp.conftest import Host, Refused, Start
 
 LONG = "ü" * 9_000_000
 
@@ -57,3 +59,19 @@ def test_a_list_that_is_too_long_is_asked_for_in_parts(wordy: Host, tool: str, a
         wordy.call(tool, agent_id="a")
     (last,) = wordy.call(tool, agent_id="a", **asked)
     assert last["seq"] == 2 and "x" * 5_000_000 in (last.get("content"), last.get("args"))
+
+
+def test_the_answers_to_a_batch_come_in_lines_that_can_be_read(start: Start) -> None:
+    """Together they may be too long for one: each comes, in its order, and no line is longer than a client reads."""
+    host = start("--write", ready=False)
+    host.initialize("2025-03-26")
+    host.call("agent_resume", agent_id="a")
+    host.call("store_output", agent_id="a", content="x" * 5_000_000, ref="log")
+    call = {"name": "fetch_output", "arguments": {"agent_id": "a", "ref": "log"}}
+    host.send([{"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": call} for id in (1, 2, 3)])
+    answers: list[Any] = []
+    while len(answers) < 3:
+        received = host.receive()
+        assert len(json.dumps(received)) <= LONGEST_ANSWER
+        answers += received if isinstance(received, list) else [received]
+    assert [(each["id"], each["result"]["isError"]) for each in answers] == [(1, False), (2, False), (3, False)]

@@ -85,3 +85,12 @@ def test_a_server_that_only_reads_offers_no_prompt(start: Start) -> None:
     assert host.request("prompts/list")["result"] == {"prompts": []}
     assert "error" in host.request("prompts/get", {"name": "resume", "arguments": {"agent_id": "a"}})
     assert host.request("resources/list")["result"] == {"resources": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({}, "agent_id is missing"), ({"agent_id": "a b"}, "agent_id must be an agent's id, not 'a b'")],
+)
+def test_a_prompt_says_what_it_lacks(writer: Host, arguments: dict[str, Any], words: str) -> None:
+    """By the name of the argument, and whether it is missing or wrong."""
+    assert writer.request("prompts/get", {"name": "resume", "arguments": arguments})["error"]["message"] == words

@@ -287,3 +287,19 @@ def test_the_hints_are_true(writer: Host, environment: dict[str, str]) -> None:
             assert seen() == once, name
         elif name != "agent_resume":  # which a session may call once for an agent
             assert seen() != once, name
+
+
+def test_a_briefing_sends_no_model_to_a_shell(writer: Host) -> None:
+    """For each command that a briefing names there is a tool, and agent_resume says which, unless its name does."""
+    told = next(each.about for each in TOOLS if each.name == "agent_resume")
+    writer.call("agent_resume", agent_id="a")
+    writer.call("store_output", agent_id="a", content="x")
+    for _ in range(25):
+        writer.call("begin_action", agent_id="a", tool="t", **{"class": "external"})
+        writer.call("set_pointer", agent_id="a", name="p" * 100, type="object", fields={"uri": "u" * 9000})
+    writer.call("agent_release", agent_id="a")
+    named = set(re.findall(r"`recall (\w+ \w+)", writer.call("agent_resume", agent_id="a")["briefing"]))
+    assert {"actions resolve", "outputs get"} <= named
+    known = {"actions list": "pending_actions", "actions show": "pending_actions", "pointers list": "list_pointers"}
+    for command in named:
+        assert f"recall {command}" in told or known[command] in {each.name for each in TOOLS}, command

@@ -100,6 +100,8 @@ def make_directory(directory: str) -> None:
         if missing:
             sync_directory(os.path.dirname(os.path.abspath(directory)))
     except OSError as problem:
+        if problem.errno in (errno.EEXIST, errno.ENOTDIR):
+            raise StoreReadOnly(path=directory, reason="there is a file in its place, or above it") from problem
         raise refusal(problem, directory) from problem
     if not os.access(directory, os.W_OK | os.X_OK):
         raise StoreReadOnly(path=directory, reason="the directory is read-only for this user")
