@@ -6,6 +6,7 @@ It can be cut short at any moment and called again.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -52,7 +53,12 @@ def detach(
         if how == "take":
             store.shipping(work.end_leases)
             reports = [work.take(each) for each in watch(marked)]
-            store.shipping(lambda ledger: ledger.put_remote(replace(after, state="local")))
+
+            def end(ledger: Ledger) -> None:
+                _keep_whole(store, ledger, marked)
+                ledger.put_remote(replace(after, state="local"))
+
+            store.shipping(end)
             return reports
         state = "local" if how == "fork" or not marked else "detached"
         if how == "keep" and not force:
@@ -65,11 +71,21 @@ def detach(
                 assert lease is not None
                 # A copy of a log that may live on elsewhere, which is what an import is too.
                 ledger.put_lease(replace(lease, state="released", imported=True))
+            _keep_whole(store, ledger, marked if how == "fork" else ())
             ledger.put_remote(replace(after, state=state))
 
         store.shipping(finish)
         outcome: Outcome = "forked" if how == "fork" else "kept"
         return [Report(each, outcome, store.counters(each).lsn) for each in marked]
+
+
+def _keep_whole(store: SqliteBackend, ledger: Ledger, agents: Iterable[str]) -> None:
+    """Keep what is known of these heads with its lines: the log here may be pruned while no bucket is told."""
+    for agent in agents:
+        with suppress(BadHead):
+            known = Local(store, agent).known()
+            if known is not None:
+                ledger.put_mark(replace(known[0], head=known[1].encode()))
 
 
 def _refuse_unshipped(store: SqliteBackend, remote: str, agents: Iterable[str]) -> None:

@@ -223,7 +223,7 @@ class Head:
                     what=f"agent {agent}", found=f"a head for writers of version {document['min_writer']}"
                 )
             head = _read(document)
-            if lines is not None:
+            if lines is not None and not head.tail:
                 head = replace(head, tail=tuple(lines(head.tail_first, head.last)))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
             raise BadHead(agent=agent, reason=f"it cannot be read ({type(problem).__name__})") from problem

@@ -143,13 +143,18 @@ class Local:
     def learn_in(self, ledger: Ledger, head: Head, etag: str, *, sent: Instant | None = None) -> None:
         """The same inside a transaction."""
         before = self.store.mark(self.agent)
-        mark = Mark(self.agent, head.rev, etag, head.last, head.hash, head.without_tail(), sent or NEVER)
+        mark = Mark(self.agent, head.rev, etag, head.last, head.hash, self._kept(head), sent or NEVER)
         if before is not None and before.sight_rev == head.rev:
             mark = replace(mark, sight_rev=before.sight_rev, sight=before.sight)
         # Of a version that another one sent it is not known when, and an older time would pass for a sight of it.
         if before is not None and before.rev == head.rev and before.etag == etag and sent is None:
             mark = replace(mark, sent=before.sent)
         ledger.put_mark(mark)
+
+    def _kept(self, head: Head) -> bytes:
+        """A head as the store keeps it: without the lines that the log here has."""
+        # It may begin later than the bucket's, if it was pruned while it was detached.
+        return head.without_tail() if self.hash_at(head.tail_first - 1) is not None else head.encode()
 
     def note_sight(self, mark: Mark, rev: int, now: Instant) -> Mark:
         """Keep when a revision of another holder was first seen."""

@@ -11,6 +11,7 @@ import pytest
 
 from store.asides import asides
 from store.errors import Fenced, InvalidInput, LeaseHeld, RecallError
+from store.pruning import prune
 from store.records import NEXT, TURN, Draft
 from store.remote_errors import (
     AttachedElsewhere,
@@ -25,8 +26,10 @@ from store.restore import restore
 from store.shipping.bucket import Location, location_named
 from store.shipping.local import agents_of
 from store.shipping.place import agents_in
+from store.shipping.remote_verify import verify_remote
 from store.shipping.syncing import status
 from store.transfer import export
+from store.verify import Problem
 from tests.engine import request
 from tests.shipping.machines import AGENT, HEAD, head_key
 from tests.shipping.memory import nothing
@@ -289,6 +292,29 @@ def test_taken_agents_go_on_here_and_nowhere_else(world: World) -> None:
     world.write("a", "three")
     assert world.texts("a") == ["one", "two", "by itself", "three"]
     assert world.sound("a", "b")
+
+
+@pytest.mark.parametrize("how", ["take", "fork"])
+def test_a_log_that_was_pruned_while_it_was_detached_can_be_attached_again(world: World, how: str) -> None:
+    """The head that this store knows has lines that are not here any more; it is read all the same."""
+    world.attach("a")
+    for text in ("one", "two"):
+        world.write("a", text)
+    world.detach("a", how)
+    with world.plain("a") as store:
+        assert prune(store, AGENT, 2, keep_turns=1).base == 2
+    world.attach("a")
+    for text in ("three", "four"):
+        world.write("a", text)
+    assert world.texts("a")[-3:] == ["two", "three", "four"]
+    with world.plain("a") as store:
+        assert status(store, AGENT).pending_records == 0
+        assert [each for each in verify_remote(store, world.bucket) if isinstance(each, Problem)] == []
+    if how == "take":
+        world.attach("b")
+        world.write("b", "five")
+        assert world.texts("b") == ["one", "two", "three", "four", "five"]
+    assert world.sound("a")
 
 
 def test_taking_goes_on_where_it_was_cut_short(world: World) -> None:
