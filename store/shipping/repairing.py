@@ -23,6 +23,7 @@ from store.shipping.bucket import Bucket, Object
 from store.shipping.fetch import Replaced, lines_after, prefix
 from store.shipping.head import Head, Origin
 from store.shipping.local import Local
+from store.shipping.upkeep import referenced
 from store.value import value
 
 if TYPE_CHECKING:
@@ -114,10 +115,15 @@ def examine(store: SqliteBackend, bucket: Bucket, agent: str) -> Finding:
         return Finding(agent, "head missing" if known else "", reason, 0, here, None, ("here",))
     try:
         head = Head.parse(answer.body, agent)
+    except BadHead as problem:
+        return Finding(agent, "head damaged", str(problem.details["reason"]), 0, here, None, ("here",))
+    damage = ""
+    try:
         common, _ = agreed(local, bucket, head)
+        _check_objects(bucket, head)
     except (BadHead, Replaced) as problem:
-        reason = f"{problem} is missing" if isinstance(problem, Replaced) else str(problem.details["reason"])
-        return Finding(agent, "head damaged", reason, 0, here, None, ("here",))
+        damage = f"{problem} is missing" if isinstance(problem, Replaced) else str(problem.details["reason"])
+        common, _ = _last_in_common(local, head)
     there = Side(
         head.last,
         head.epoch,
@@ -127,6 +133,8 @@ def examine(store: SqliteBackend, bucket: Bucket, agent: str) -> Finding:
         head.lease.holder,
     )
     here = replace(here, alone=last - common)
+    if damage:  # what nobody can read cannot be kept
+        return Finding(agent, "head damaged", damage, common, here, there, ("here",))
     kind, reason = _trouble(local, head, common)
     if trouble and not kind:
         reason = "found earlier; what the bucket has now does not contradict it any more"
@@ -145,18 +153,23 @@ def _trouble(local: Local, head: Head, common: int) -> tuple[str, str]:
     return "", "nothing contradicts"
 
 
+def _check_objects(bucket: Bucket, head: Head) -> None:
+    """Whether what the head needs is there; that it is whole too, is for ``verify --remote``. Raises BadHead."""
+    there = {each.key for kind in ("seg", "idx") for each in bucket.list(f"{prefix(head.agent)}{kind}/")}
+    for key, _ in referenced(bucket, head):
+        if prefix(head.agent) + key not in there:
+            raise BadHead(agent=head.agent, reason=f"{key} is missing")
+
+
 def agreed(local: Local, bucket: Bucket, head: Head) -> tuple[int, bytes]:
     """Up to where two logs are the same: the lsn, and the chain's hash; (0, b"") if nowhere.
 
     Raises:
         BadHead, Replaced: the bucket's cannot be read.
     """
-    points = [(head.base, head.base_hash), *((each.l, each.hash) for each in head.segs)]
-    points += [(head.index.l, head.index.hash)] if head.index else []
-    same = [(lsn, link) for lsn, link in points if local.hash_at(lsn) == link]
-    if not same:
+    lsn, link = _last_in_common(local, head)
+    if not link:
         return 0, b""
-    lsn, link = max(same)
     try:
         for chunk in lines_after(bucket, head, lsn, link):
             for number, _, each in chunk:
@@ -166,6 +179,13 @@ def agreed(local: Local, bucket: Bucket, head: Head) -> tuple[int, bytes]:
     except Forked:
         pass
     return lsn, link
+
+
+def _last_in_common(local: Local, head: Head) -> tuple[int, bytes]:
+    """The last of the points that the head itself tells where both logs are the same; (0, b"") if none."""
+    points = [(head.base, head.base_hash), *((each.l, each.hash) for each in head.segs), (head.last, head.hash)]
+    points += [(head.index.l, head.index.hash)] if head.index else []
+    return max([(lsn, link) for lsn, link in points if local.hash_at(lsn) == link], default=(0, b""))
 
 
 class Repairing(Bringing):

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from store.access import once
 from store.asides import asides
 from store.errors import Conflict, Corrupt, LeaseHeld
 from store.remote_errors import RemoteRefused
 from store.shipping.backend import ShippingBackend
+from store.shipping.packing import Limits
 from store.shipping.remote_verify import verify_remote
 from store.shipping.repairing import Finding, Keep, Repaired, Repairing, examine
 from store.shipping.upkeep import collect
@@ -216,6 +218,27 @@ def test_a_refusal_in_the_middle_leaves_it_as_it_was(world: World) -> None:
         world.write("a", "refused")
     assert repair(world, found(world), "here").last == 4
     assert world.sound("a")
+
+
+def test_a_log_whose_segments_are_gone_from_the_bucket_is_uploaded_anew(world: World) -> None:
+    """What the head needs is looked for, so that a machine that has the log can put it back for the others."""
+    world.write("a", "two")
+    with world.opened("a", limits=Limits(inline=10)) as store:
+        once(store, AGENT, lambda it: it.record_turn("user", "three"))
+    gone = [key for key in world.bucket.objects if "/seg/" in key]
+    assert gone
+    for key in gone:
+        del world.bucket.objects[key]
+    finding = found(world)
+    assert (finding.trouble, finding.choices) == ("head damaged", ("here",))
+    assert "is missing" in finding.reason and finding.remote is not None
+    before = world.head()
+    done = repair(world, finding, "here")
+    assert done.epoch == before.epoch + 1
+    assert remote_problems(world) == []
+    world.attach("fresh")
+    world.write("fresh", "four")
+    assert world.texts("fresh") == ["one", "two", "three", "four"]
 
 
 def forked_with_a_blob(world: World) -> None:
