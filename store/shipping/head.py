@@ -13,6 +13,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from store.canonical import first_hash, next_hash
@@ -189,7 +190,6 @@ class Head:
             "epochs": [as_json(each) for each in self.epochs],
             "segs": [as_json(each) for each in self.segs],
             "open": [as_json(each) for each in self.open],
-            "tail": [line.decode() for line in self.tail],
         }
         if self.origins:
             document["origins"] = [as_json(each) for each in self.origins]
@@ -197,7 +197,8 @@ class Head:
             document["index"] = as_json(self.index)
         if self.open_more:
             document["open_more"] = self.open_more
-        return json.dumps({**self.more, **document}, ensure_ascii=False, separators=(",", ":")).encode()
+        text = json.dumps({**self.more, **document}, ensure_ascii=False, separators=(",", ":"))
+        return f'{text[:-1]},"tail":[{",".join(map(_quoted, self.tail))}]}}'.encode()
 
     def without_tail(self) -> bytes:
         """The bytes that a store keeps, which has the lines already."""
@@ -231,6 +232,12 @@ class Head:
         if wrong:
             raise BadHead(agent=agent, reason=wrong)
         return head
+
+
+@lru_cache(maxsize=256)
+def _quoted(line: bytes) -> str:
+    """A line as a JSON string; most of a tail was in the version before too."""
+    return json.dumps(line.decode(), ensure_ascii=False)
 
 
 def chained(head: Head, lines: Sequence[bytes], lsn: int, link: bytes) -> Iterator[tuple[int, bytes]]:

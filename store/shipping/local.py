@@ -48,6 +48,9 @@ class Local:
 
     def hash_at(self, lsn: int) -> bytes | None:
         """The chain's hash at an lsn of this log, or None if it does not go through there."""
+        link = self.store.hash_on_branch(self.agent, lsn)
+        if link is not None:
+            return link
         record = next(self.store.log(self.agent, after=lsn - 1, limit=1), None)
         if record is not None and record.lsn == lsn:
             return record.hash
@@ -78,16 +81,17 @@ class Local:
 
     def known(self) -> tuple[Mark, Head] | None:
         """What this store knows of the bucket."""
+        mark, kept = self.store.mark(self.agent), self._heads.get(self.agent)
+        if mark is not None and kept is not None and (kept[0], kept[1].rev) == (mark.etag, mark.rev):
+            return mark, kept[1]
         with self.store.reading():
             mark = self.store.mark(self.agent)
             # A mark without a head says only when a contender's revision was first seen.
             if mark is None or not mark.head:
                 return None
-            kept = self._heads.get(self.agent)
-            if kept is None or (kept[0], kept[1].rev) != (mark.etag, mark.rev):
-                kept = (mark.etag, Head.parse(mark.head, self.agent, self.lines))
-                self._keep(*kept)
-            return mark, kept[1]
+            head = Head.parse(mark.head, self.agent, self.lines)
+            self._keep(mark.etag, head)
+            return mark, head
 
     def _keep(self, etag: str, head: Head) -> None:
         """Remember a head that was read or written, so that the next barrier need not parse and check it."""

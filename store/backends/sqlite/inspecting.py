@@ -85,9 +85,17 @@ class Inspector(Reader):
 
     def end(self, agent: str) -> tuple[int, bytes]:
         """The last lsn and hash of an agent's log; (0, b"") if it has none."""
+        found = self._all(sql.END, (agent,))
+        if found:
+            return found[0][0], found[0][1]
         with self.reading():
             lease = self._lease(agent)
             return self._last(agent, lease.branch) if lease else (0, b"")
+
+    def hash_on_branch(self, agent: str, lsn: int) -> bytes | None:
+        """The chain's hash at a record of the agent's own branch; None for one that is elsewhere, or nowhere."""
+        found = self._all(sql.HASH_ON_BRANCH, (agent, lsn))
+        return found[0][0] if found else None
 
     def mark(self, agent: str) -> Mark | None:
         """How far an agent's log is known to be in the bucket; None if it never was there."""

@@ -27,6 +27,14 @@ FENCED = (
     "ORDER BY r.lsn DESC LIMIT 1"
 )
 LAST = "SELECT lsn, hash FROM records WHERE agent = ? AND branch = ? ORDER BY lsn DESC LIMIT 1"
+END = (
+    "SELECT r.lsn, r.hash FROM leases l JOIN records r ON r.agent = l.agent AND r.branch = l.branch "
+    "WHERE l.agent = ? ORDER BY r.lsn DESC LIMIT 1"
+)
+HASH_ON_BRANCH = (
+    "SELECT r.hash FROM leases l JOIN records r ON r.agent = l.agent AND r.branch = l.branch "
+    "WHERE l.agent = ? AND r.lsn = ?"
+)
 START = "SELECT start, start_hash FROM branches WHERE agent = ? AND branch = ?"
 NEWEST_SEQ = "SELECT seq FROM heads WHERE agent = ? AND kind = ? ORDER BY seq DESC LIMIT 1"
 HEAD_LSN = "SELECT lsn FROM heads WHERE agent = ? AND kind = ? AND seq = ? AND name = ?"
