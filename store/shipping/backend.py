@@ -16,7 +16,7 @@ from typing import Any
 from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.clock import Instant
-from store.errors import InvalidInput, LeaseExpired, LeaseHeld, RecallError, Unavailable
+from store.errors import BadRecord, InvalidInput, LeaseExpired, LeaseHeld, RecallError, Unavailable
 from store.lease import Fence, Lease, LeaseRequest, check_fence
 from store.records import ACTION, Draft, Expect, Record
 from store.running import may_be_acting
@@ -98,9 +98,7 @@ class ShippingBackend(SqliteBackend):
         if self._worker is None or since is None or protocol.elapsed_ms(since, self.clock.now()) < self.idle_ms:
             return False
         opened = self.in_force(fence.agent, ACTION, limit=_OPEN_LOOKED_AT)
-        return len(opened) < _OPEN_LOOKED_AT and not any(
-            each.status == "started" and each.incarnation == fence.incarnation for each in map(Action.read, opened)
-        )
+        return len(opened) < _OPEN_LOOKED_AT and not any(_is_under_way(each, fence) for each in opened)
 
     def release(self, fence: Fence) -> bool:
         if self._worker is not None:
@@ -210,3 +208,12 @@ class ShippingBackend(SqliteBackend):
         if self._worker is not None:
             self._worker.stop()
         super().close()
+
+
+def _is_under_way(record: Record, fence: Fence) -> bool:
+    """Whether an open action is one that this actor may be carrying out; one that cannot be read is not."""
+    try:
+        action = Action.read(record)
+    except BadRecord:
+        return False
+    return action.status == "started" and action.incarnation == fence.incarnation

@@ -25,6 +25,7 @@ from store.value import value
 
 FORMAT = "recall.head/1"
 _READER = _WRITER = 1
+_TAIL = b',"tail":['  # the last field of a head
 
 State = Literal["live", "released", "deleted"]
 STATES = ("live", "released", "deleted")
@@ -198,11 +199,13 @@ class Head:
         if self.open_more:
             document["open_more"] = self.open_more
         text = json.dumps({**self.more, **document}, ensure_ascii=False, separators=(",", ":"))
-        return f'{text[:-1]},"tail":[{",".join(map(_quoted, self.tail))}]}}'.encode()
+        return text[:-1].encode() + _TAIL + ",".join(map(_quoted, self.tail)).encode() + b"]}"
 
-    def without_tail(self) -> bytes:
-        """The bytes that a store keeps, which has the lines already."""
-        return replace(self, tail=()).encode()
+    @staticmethod
+    def without_tail(body: bytes) -> bytes:
+        """An encoded head as a store keeps it, which has the lines already."""
+        # No string can hold this: a quote in it would be escaped.
+        return body[: body.rindex(_TAIL)] + _TAIL + b"]}"
 
     @staticmethod
     def parse(body: bytes, agent: str, lines: Callable[[int, int], Sequence[bytes]] | None = None) -> Head:

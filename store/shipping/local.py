@@ -11,6 +11,7 @@ from store.backends.sqlite.ledger import Ledger
 from store.backends.sqlite.marks import NEVER, Mark
 from store.canonical import first_hash
 from store.clock import Instant, rfc3339
+from store.errors import BadRecord
 from store.lease import Fence, Lease
 from store.records import ACTION, Record
 from store.shipping.fetch import Line, blobs_of, lines_after
@@ -75,7 +76,10 @@ class Local:
         """The actions without an outcome, oldest first."""
         found = []
         for record in self.store.in_force(self.agent, ACTION, limit=_OPEN_SHOWN):
-            action = Action.read(record)
+            try:
+                action = Action.read(record)
+            except BadRecord:
+                continue  # it ships as it is; here it could not be told what it is
             found.append(Open(record.lsn, action.key, action.class_, action.max_ms))
         return found
 
@@ -110,11 +114,23 @@ class Local:
 
     # -- writing -----------------------------------------------------------------------------
 
-    def learn(self, head: Head, etag: str, *, lease: Lease | None = None, sent: Instant | None = None) -> None:
-        """Keep what the bucket has; with ``lease`` that row too. The head is a prefix of this log."""
+    def learn(
+        self,
+        head: Head,
+        etag: str,
+        *,
+        lease: Lease | None = None,
+        sent: Instant | None = None,
+        body: bytes | None = None,
+    ) -> None:
+        """Keep what the bucket has; with ``lease`` that row too. The head is a prefix of this log.
+
+        Args:
+            body: the head's bytes, where they are known.
+        """
 
         def work(ledger: Ledger) -> None:
-            self.learn_in(ledger, head, etag, sent=sent)
+            self.learn_in(ledger, head, etag, sent=sent, body=body)
             if lease is not None:
                 ledger.put_lease(lease)
 
@@ -144,10 +160,12 @@ class Local:
 
         self.store.shipping(work)
 
-    def learn_in(self, ledger: Ledger, head: Head, etag: str, *, sent: Instant | None = None) -> None:
+    def learn_in(
+        self, ledger: Ledger, head: Head, etag: str, *, sent: Instant | None = None, body: bytes | None = None
+    ) -> None:
         """The same inside a transaction."""
-        before = self.store.mark(self.agent)
-        mark = Mark(self.agent, head.rev, etag, head.last, head.hash, self._kept(head), sent or NEVER)
+        before, kept = self.store.mark(self.agent), self._kept(head, body or head.encode())
+        mark = Mark(self.agent, head.rev, etag, head.last, head.hash, kept, sent or NEVER)
         if before is not None and before.sight_rev == head.rev:
             mark = replace(mark, sight_rev=before.sight_rev, sight=before.sight)
         # Of a version that another one sent it is not known when, and an older time would pass for a sight of it.
@@ -155,10 +173,10 @@ class Local:
             mark = replace(mark, sent=before.sent)
         ledger.put_mark(mark)
 
-    def _kept(self, head: Head) -> bytes:
+    def _kept(self, head: Head, body: bytes) -> bytes:
         """A head as the store keeps it: without the lines that the log here has."""
         # It may begin later than the bucket's, if it was pruned while it was detached.
-        return head.without_tail() if self.hash_at(head.tail_first - 1) is not None else head.encode()
+        return body if self.hash_at(head.tail_first - 1) is None else Head.without_tail(body)
 
     def note_sight(self, mark: Mark, rev: int, now: Instant) -> Mark:
         """Keep when a revision of another holder was first seen."""

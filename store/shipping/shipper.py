@@ -141,15 +141,16 @@ class Shipper(Taking):
                 self._settled(local, fence, self._look(local), target, head)
                 continue
             new, stamp = self._next(local, mark, reshape(head) if reshape else head, last, state)
-            swap = self.bucket.swap(head_key(fence.agent), new.encode(), mark.etag)
+            body = new.encode()
+            swap = self.bucket.swap(head_key(fence.agent), body, mark.etag)
             if swap.outcome == "done":
-                self._landed(local, fence, new, swap.etag, stamp.now, park)
+                self._landed(local, fence, new, body, swap.etag, stamp.now, park)
                 return
             if swap.outcome == "refused":
                 raise RemoteRefused(remote=self.bucket.name, reason=swap.reason)
             seen = self._look(local, tries)
             if seen.head is not None and seen.head.wid == new.wid:
-                self._landed(local, fence, new, seen.etag, stamp.now, park)
+                self._landed(local, fence, new, body, seen.etag, stamp.now, park)
                 return
             if self._settled(local, fence, seen, target, head) and not renew:
                 return
@@ -178,14 +179,16 @@ class Shipper(Taking):
         stamp = self._stamp()
         return protocol.renewed(head, stamp, opened=opened, ship=self.ship, state=state), stamp
 
-    def _landed(self, local: Local, fence: Fence, head: Head, etag: str, sent: Instant, park: bool) -> None:
+    def _landed(
+        self, local: Local, fence: Fence, head: Head, body: bytes, etag: str, sent: Instant, park: bool
+    ) -> None:
         row = self.store.lease(fence.agent)
         renewed = None
         if row is not None and row.is_of(fence):
             renewed = replace(row, renewed=sent, state="released" if head.state == "released" else "held")
             if park:  # the next write finds it lapsed
                 renewed = replace(row, ttl_ms=0)
-        local.learn(head, etag, lease=renewed, sent=sent)
+        local.learn(head, etag, lease=renewed, sent=sent, body=body)
 
     def _settled(self, local: Local, fence: Fence, seen: Seen, want: int, known: Head) -> bool:
         """Whether the bucket has what is wanted; if not, the same records are to be sent again.
