@@ -264,3 +264,17 @@ class Backend(Protocol):
     def close(self) -> None:
         """Give back files and locks; safe to call twice."""
         ...
+
+
+class Leases(Protocol):
+    """What ``all_leases`` needs of a backend."""
+
+    def leases(self, *, after: str = "", limit: int = 1000) -> list[Lease]: ...
+
+
+def all_leases(backend: Leases) -> Iterator[Lease]:
+    """The lease rows of all agents, by id, a page at a time."""
+    page = backend.leases()
+    while page:
+        yield from page
+        page = backend.leases(after=page[-1].agent)

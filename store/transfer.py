@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from store.audit import Row, Seen, Walk, blobs_named, body_of
-from store.backend import Branch
+from store.backend import Branch, all_leases
 from store.clock import rfc3339
 from store.errors import Corrupt, InvalidInput, NotFound
 from store.lease import Lease
@@ -90,17 +90,10 @@ def export(
     lines, count = Lines(), 0
     now = rfc3339(backend.clock.now().wall_us)
     yield lines.line(type="header", format=FORMAT, store=backend.store_id, created=now)
-    for agent in agents or _all_agents(backend):
+    for agent in agents or (each.agent for each in all_leases(backend)):
         yield from _Exporter(backend, agent, lines, watch, at).run(done)
         count += 1
     yield lines.end(count)
-
-
-def _all_agents(backend: Inspectable) -> Iterator[str]:
-    page = backend.leases()
-    while page:
-        yield from (each.agent for each in page)
-        page = backend.leases(after=page[-1].agent)
 
 
 class _Exporter:

@@ -91,17 +91,6 @@ class _Shared:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _misfit(made: Any, given: tuple[Any, ...], named: dict[str, Any]) -> TypeError:
-    """What is wrong with the arguments of a value."""
-    kind, names = type(made).__name__, made.__value_fields__
-    if len(given) > len(names):
-        return TypeError(f"{kind} takes {len(names)} values, not {len(given)}")
-    for name in named:
-        if name not in names[len(given) :]:
-            return TypeError(f"{kind}: {name} is " + ("given twice" if name in names else "not a field"))
-    return TypeError(f"{kind} needs {', '.join(name for name in names if name not in vars(made))}")
-
-
 def _compiled_init(made: Any) -> Callable[..., None]:
     """The ``__init__`` that ``dataclass`` writes, but past the ``__setattr__`` that refuses."""
     scope: dict[str, Any] = {"missing": MISSING, "defaults": made.__value_defaults__}

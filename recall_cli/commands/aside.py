@@ -14,7 +14,7 @@ from recall_cli.options import AgentArgument, Globals, Noun, Remote
 from recall_cli.render import Column
 from recall_cli.session import reading, require
 from store.asides import Aside, aside, asides, export, records
-from store.backend import Backend
+from store.backend import all_leases
 from store.records import Record
 from store.text import check_agent
 
@@ -48,7 +48,7 @@ def list_(
         if agent and not remote:
             require(backend, check_agent(agent))
         if remote:
-            names = [check_agent(agent)] if agent else list(_agents(backend))
+            names = [check_agent(agent)] if agent else [each.agent for each in all_leases(backend)]
             bucket = bucket_of(backend)
             there = [
                 Column("agent", keep=True),
@@ -62,7 +62,8 @@ def list_(
             return
         columns = [Column("agent", keep=True), Column("number", right=True, keep=True), Column("records", right=True)]
         columns += [Column("first", right=True), Column("last", right=True), Column("at"), Column("reason")]
-        found = (each for name in ([agent] if agent else _agents(backend)) for each in asides(backend, name))
+        looked_at = [agent] if agent else (each.agent for each in all_leases(backend))
+        found = (each for name in looked_at for each in asides(backend, name))
         here.out.table(columns, map(_row, found), empty="nothing was set aside")
 
 
@@ -75,13 +76,6 @@ def _filed(bucket: Bucket, agent: str) -> Iterator[dict[str, Any]]:
     for each in evidence.rejected(bucket, agent):
         row = {"agent": agent, "name": each.name, "store": each.by, "records": 0, "first": 0, "last": 0}
         yield {**row, "at": each.at, "reason": each.reason, "resolution": each.resolution}
-
-
-def _agents(backend: Backend) -> Iterator[str]:
-    page = backend.leases()
-    while page:
-        yield from (each.agent for each in page)
-        page = backend.leases(after=page[-1].agent)
 
 
 def _row(one: Aside) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from store.backend import all_leases
 from store.backends.sqlite.ledger import Ledger
 from store.backends.sqlite.marks import Remote
 from store.clock import Random, rfc3339
@@ -30,7 +31,7 @@ from store.shipping.bringing import (
 from store.shipping.bucket import Bucket, Dialect, Location
 from store.shipping.fetch import Replaced, lines_after
 from store.shipping.head import Head
-from store.shipping.local import Local, agents_of, cached, leases_of
+from store.shipping.local import Local, agents_of, cached
 from store.shipping.looking import Seen
 from store.shipping.opening import open_location
 from store.shipping.place import Place, find, find_or_make
@@ -165,7 +166,7 @@ class Attaching(Bringing):
 
     def refuse_others(self) -> None:
         """Look at the bucket's heads before anything is changed. Raises OtherLog or BadHead."""
-        for lease in leases_of(self.store):
+        for lease in all_leases(self.store):
             if lease.imported or self.store.mark(lease.agent) is not None:
                 continue
             local = Local(self.store, lease.agent)

@@ -103,7 +103,7 @@ class ShippingBackend(SqliteBackend):
     def release(self, fence: Fence) -> bool:
         if self._worker is not None:
             self._worker.forget(fence)
-        if self._worker is None:  # nobody else keeps the head of short processes small
+        else:  # nobody else keeps the head of short processes small
             with suppress(RecallError):
                 self.shipper.maintain(fence, crowded=True)
         released = self.shipper.release(fence)

@@ -7,18 +7,19 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from store.backend import all_leases
 from store.backends.sqlite.ledger import Ledger
 from store.backends.sqlite.marks import Remote
-from store.clock import rfc3339
+from store.clock import rfc3339_seconds
 from store.errors import LeaseHeld
 from store.lease import DEFAULT_TTL_MS, Lease, LeaseRequest
 from store.process import provably_dead, this_process
 from store.remote_errors import RemoteRefused, RemoteUnreachable
 from store.shipping import protocol
 from store.shipping.bucket import Bucket, Dialect
-from store.shipping.fetch import prefix
+from store.shipping.fetch import head_key
 from store.shipping.head import Head, lineage_starts
-from store.shipping.local import Local, cached, leases_of, lineage_at
+from store.shipping.local import Local, cached, lineage_at
 from store.shipping.locking import agent_lock
 from store.shipping.looking import Tries
 from store.shipping.shipper import Shipper
@@ -100,7 +101,7 @@ class Bringing(Shipper):
 
     def _put(self, agent: str, head: Head, etag: str) -> str:
         """The ETag of a version that was written; "" if another one came first."""
-        key = prefix(agent) + "head.json"
+        key = head_key(agent)
         tries = Tries(self, lambda reason: RemoteUnreachable(remote=self.bucket.name, reason=reason))
         while True:
             swap = self.bucket.swap(key, head.encode(), etag or None)
@@ -122,11 +123,11 @@ class Bringing(Shipper):
             LeaseHeld: one does, and it is not to be forced.
         """
         now = self.store.clock.now()
-        for lease in leases_of(self.store):
+        for lease in all_leases(self.store):
             if not _held_here(self.store, lease):
                 continue
             if not self.force:
-                until = rfc3339(now.wall_us + max(0, lease.left_ms(now)) * 1000)[:19] + "Z"
+                until = rfc3339_seconds(now.wall_us + max(0, lease.left_ms(now)) * 1000)
                 raise LeaseHeld(
                     agent=lease.agent,
                     holder=lease.holder,

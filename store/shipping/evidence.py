@@ -22,7 +22,7 @@ from store.errors import BadRecord
 from store.records import ACTION, Record
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
-from store.shipping.fetch import lines_after, prefix
+from store.shipping.fetch import head_key, lines_after, prefix
 from store.shipping.head import Head, chained
 from store.shipping.local import Local, lineage_at
 from store.shipping.packing import ASIDE_NAME, aside_name
@@ -112,7 +112,7 @@ def everywhere(store: SqliteBackend, agent: str, bucket: Bucket) -> list[Evidenc
     lefts = own + [each for each in _remote(bucket, agent, store.on_bad_record) if each.name not in ours]
     if not lefts:
         return []
-    found = bucket.get(prefix(agent) + "head.json")
+    found = bucket.get(head_key(agent))
     head = Head.parse(found.body, agent) if found else None
     mark = store.mark(agent)
     if head is None or (mark is not None and mark.trouble):

@@ -28,6 +28,11 @@ def prefix(agent: str) -> str:
     return f"agents/{agent}/"
 
 
+def head_key(agent: str) -> str:
+    """The key of an agent's head."""
+    return prefix(agent) + "head.json"
+
+
 def lines_after(bucket: Bucket, head: Head, lsn: int, link: bytes) -> Iterator[list[Line]]:
     """The lines of a head's log above ``lsn``, an object at a time.
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
+from store.backend import all_leases
 from store.backends.sqlite.ledger import Ledger
 from store.backends.sqlite.marks import NEVER, Mark
-from store.canonical import first_hash
 from store.clock import Instant, rfc3339
 from store.errors import BadRecord
 from store.lease import Fence, Lease
@@ -178,11 +178,10 @@ class Local:
         # It may begin later than the bucket's, if it was pruned while it was detached.
         return body if self.hash_at(head.tail_first - 1) is None else Head.without_tail(body)
 
-    def note_sight(self, mark: Mark, rev: int, now: Instant) -> Mark:
-        """Keep when a revision of another holder was first seen."""
-        noted = replace(mark, sight_rev=rev, sight=now)
-        self.store.shipping(lambda ledger: ledger.put_mark(noted))
-        return noted
+    def note_sight(self, rev: int, now: Instant) -> None:
+        """Keep when a revision of another holder was first seen, so that repeated short attempts add up (rule 15)."""
+        mark = self.store.mark(self.agent) or Mark(self.agent, 0, "", 0, b"", b"")
+        self.store.shipping(lambda ledger: ledger.put_mark(replace(mark, sight_rev=rev, sight=now)))
 
     def note_trouble(self, kind: str) -> None:
         """Write nothing more for this agent until a person has looked."""
@@ -338,19 +337,6 @@ def cached(head: Head, lease: Lease | None, now: Instant) -> Lease:
     )
 
 
-def first_link(lineage: str, agent: str) -> tuple[int, bytes]:
-    """Where a log without records stands."""
-    return 0, first_hash(lineage, agent)
-
-
 def agents_of(store: SqliteBackend) -> list[str]:
     """All agents of a store, by id."""
-    return [each.agent for each in leases_of(store)]
-
-
-def leases_of(store: SqliteBackend) -> Iterator[Lease]:
-    """The leases of all agents, by id."""
-    page = store.leases()
-    while page:
-        yield from page
-        page = store.leases(after=page[-1].agent)
+    return [each.agent for each in all_leases(store)]

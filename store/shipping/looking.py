@@ -13,7 +13,7 @@ from store.errors import RecallError
 from store.remote_errors import BadHead, Forked, RemoteChanged, RemoteUnreachable
 from store.shipping import protocol
 from store.shipping.bucket import Bucket, Object
-from store.shipping.fetch import Replaced, prefix
+from store.shipping.fetch import Replaced, head_key
 from store.shipping.head import Head
 from store.shipping.local import Heads, Local
 from store.shipping.locking import agent_lock
@@ -189,8 +189,3 @@ class Tries:
         jitter = 0.5 + int(it.store.random.hex(4), 16) / 0x10000
         it.pause(self._pause * jitter)
         self._pause = min(self._pause * 2, _MOST_PAUSE)
-
-
-def head_key(agent: str) -> str:
-    """The key of an agent's head."""
-    return prefix(agent) + "head.json"

@@ -20,7 +20,7 @@ from store.remote_errors import BadHead, Forked, RemoteUnreachable
 from store.shipping import protocol
 from store.shipping.bringing import Bringing, set_all_aside
 from store.shipping.bucket import Bucket, Object
-from store.shipping.fetch import Replaced, lines_after, prefix
+from store.shipping.fetch import Replaced, head_key, lines_after, prefix
 from store.shipping.head import Head, Origin
 from store.shipping.local import Local
 from store.shipping.upkeep import referenced
@@ -105,7 +105,7 @@ def examine(store: SqliteBackend, bucket: Bucket, agent: str) -> Finding:
         raise NotFound(what="agent", name=agent, hint=f"fetch it with: recall sync pull {agent}")
     local = Local(store, agent)
     last, _ = local.last()
-    answer = bucket.get(prefix(agent) + "head.json")
+    answer = bucket.get(head_key(agent))
     here = Side(last, lease.epoch, lease.lineage, last, lease.state, lease.holder)
     mark = store.mark(agent)
     trouble = mark.trouble if mark else ""
@@ -208,7 +208,7 @@ class Repairing(Bringing):
             now = examine(self.store, self.bucket, agent)
             if now != finding or keep not in now.choices:
                 raise Conflict(reason=f"agent {agent}: what was found is not so any more", hint="look at it again")
-            answer = self.bucket.get(prefix(agent) + "head.json")
+            answer = self.bucket.get(head_key(agent))
             local = Local(self.store, agent)
             head = Head.parse(answer.body, agent) if answer and now.remote else None
             self._refuse_live(local, head)

@@ -20,9 +20,10 @@ from store.lease import Fence
 from store.records import Record
 from store.remote_errors import Forked, NotShipped, RemoteRefused
 from store.shipping import protocol
+from store.shipping.fetch import head_key
 from store.shipping.head import Head
 from store.shipping.local import Local
-from store.shipping.looking import Seen, Tries, head_key
+from store.shipping.looking import Seen, Tries
 from store.shipping.protocol import Durable, Lost, Stamp, Trouble
 from store.shipping.taking import Taking
 from store.shipping.upkeep import Upkeep

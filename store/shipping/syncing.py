@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from store.asides import asides
+from store.backend import all_leases
 from store.clock import rfc3339
 from store.errors import NotFound
 from store.lease import DEFAULT_TTL_MS, Fence, LeaseRequest
@@ -14,7 +15,7 @@ from store.process import provably_dead, this_process
 from store.remote_errors import BadHead, NotShipped, RemoteNewer, RemoteRefused, RemoteUnreachable
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
-from store.shipping.fetch import prefix
+from store.shipping.fetch import head_key
 from store.shipping.head import Head
 from store.shipping.local import Local
 from store.shipping.packing import Limits, Packer
@@ -64,11 +65,8 @@ class Status:
 
 def statuses(store: SqliteBackend) -> Iterator[Status]:
     """Of all agents, by id."""
-    page = store.leases()
-    while page:
-        for lease in page:
-            yield status(store, lease.agent)
-        page = store.leases(after=page[-1].agent)
+    for lease in all_leases(store):
+        yield status(store, lease.agent)
 
 
 def status(store: SqliteBackend, agent: str) -> Status:
@@ -128,7 +126,7 @@ def look(store: SqliteBackend, bucket: Bucket, agent: str) -> Seen:
     Raises:
         RemoteUnreachable, RemoteRefused.
     """
-    answer = bucket.get(prefix(agent) + "head.json")
+    answer = bucket.get(head_key(agent))
     try:
         head = Head.parse(answer.body, agent) if answer else None
     except (BadHead, RemoteNewer) as problem:  # one agent's trouble; the others are to be seen all the same

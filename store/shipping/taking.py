@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from store.backend import Acquired
 from store.backends.sqlite.ledger import Ledger
-from store.backends.sqlite.marks import Mark
+from store.canonical import first_hash
 from store.clock import Instant, rfc3339
 from store.errors import LeaseHeld, LeaseLost
 from store.lease import Lease, LeaseRequest
@@ -12,9 +12,10 @@ from store.process import provably_dead
 from store.records import LEASE, Draft, compact
 from store.remote_errors import RemoteRefused, RemoteUnreachable, TakenAway
 from store.shipping import protocol
+from store.shipping.fetch import head_key
 from store.shipping.head import Head
-from store.shipping.local import Local, cached, first_link
-from store.shipping.looking import Looker, Seen, Tries, head_key
+from store.shipping.local import Local, cached
+from store.shipping.looking import Looker, Seen, Tries
 
 
 class Taking(Looker):
@@ -87,16 +88,9 @@ class Taking(Looker):
             raise LeaseLost(agent=request.agent, epoch=request.again.epoch, now=after)
         assert head is not None
         if local.sight(head.rev) is None:
-            self._note_sight(local, head, now)
+            local.note_sight(head.rev, now)
         until = head.lease.expires_hint or "it expires"
         raise LeaseHeld(agent=request.agent, holder=head.lease.holder, epoch=head.epoch, until=until)
-
-    def _note_sight(self, local: Local, head: Head, now: Instant) -> None:
-        """Keep what was seen, so that repeated short attempts add up to a ttl (rule 15)."""
-        mark = self.store.mark(local.agent)
-        if mark is None:
-            mark = Mark(local.agent, 0, "", 0, b"", b"")
-        local.note_sight(mark, head.rev, now)
 
     def _caught_up(self, local: Local, seen: Seen, request: LeaseRequest) -> Head:
         """The head that a takeover goes on from: this log has all of it, and what may be carried is in it."""
@@ -184,7 +178,7 @@ class Taking(Looker):
         """The branch to write on, and what its first record says if the lineage is a new one."""
         if row is not None and row.lineage == head.lineage:
             return row.branch, {}
-        _, start_hash = first_link(head.lineage, head.agent)
+        start_hash = first_hash(head.lineage, head.agent)
         last, link = local.last()
         parent, why = (row.branch, "imported") if row is not None else (0, "first")
         branch = ledger.new_branch(

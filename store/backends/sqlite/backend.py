@@ -12,7 +12,7 @@ from store.backends.sqlite import rows, sql
 from store.backends.sqlite.handle import Handle
 from store.backends.sqlite.importing import Import
 from store.canonical import first_hash
-from store.clock import Instant, rfc3339
+from store.clock import Instant, rfc3339, rfc3339_seconds
 from store.errors import InvalidInput, LeaseHeld, LeaseLost, Stale, StoreDamaged
 from store.lease import Fence, Lease, LeaseRequest, check_fence, left_ms, takeover_reason
 from store.log import seal
@@ -325,5 +325,5 @@ def _refusal(previous: Lease | None, request: LeaseRequest, now: Instant) -> Exc
         epoch = request.again.epoch if request.again else 0
         holder = f"{previous.epoch}, of {previous.holder}" if previous else "none"
         return LeaseLost(agent=request.agent, epoch=epoch, now=holder)
-    until = rfc3339(now.wall_us + max(0, previous.left_ms(now)) * 1000)[:19] + "Z"
+    until = rfc3339_seconds(now.wall_us + max(0, previous.left_ms(now)) * 1000)
     return LeaseHeld(agent=request.agent, holder=previous.holder, epoch=previous.epoch, until=until)

@@ -20,6 +20,7 @@ from typing import Literal
 
 from store.asides import asides
 from store.audit import Row, body_of, check_body
+from store.backend import all_leases
 from store.backends.sqlite import files, schema
 from store.backends.sqlite.backend import SqliteBackend
 from store.backends.sqlite.lock import NAME as LOCK
@@ -281,19 +282,16 @@ def _read(backend: SqliteBackend, row: Row) -> None:
 def _leases(backend: SqliteBackend) -> Check:
     agents, dead, lapsed, live = 0, [], [], 0
     now = backend.clock.now()
-    page = backend.leases()
-    while page:
-        for each in page:
-            agents += 1
-            if each.state != "held":
-                continue
-            if provably_dead(each.process):
-                dead.append(each.agent)
-            elif each.left_ms(now) <= 0:
-                lapsed.append(each.agent)
-            else:
-                live += 1
-        page = backend.leases(after=page[-1].agent)
+    for each in all_leases(backend):
+        agents += 1
+        if each.state != "held":
+            continue
+        if provably_dead(each.process):
+            dead.append(each.agent)
+        elif each.left_ms(now) <= 0:
+            lapsed.append(each.agent)
+        else:
+            live += 1
     detail = f"{agents:,} agent(s), {live:,} held by a live process"
     if dead:
         detail += f"; {len(dead):,} held by a dead one ({_few(dead)})"
