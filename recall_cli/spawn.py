@@ -204,7 +204,9 @@ class Child:
             while self._got:
                 number = self._got.pop(0)
                 if self._ended and number in (signal.SIGTERM, signal.SIGINT):
-                    streams = []  # nothing is left to be ended but our waiting for a reader
+                    for stream in streams:
+                        stream.keep_rest()
+                    streams, ready, free = [], [], []  # nothing is left to be ended but our waiting for a reader
                 elif number == signal.SIGTERM:
                     grace_ends = time.monotonic() + on_term()
                     end_at = grace_ends if end_at is None else min(end_at, grace_ends)

@@ -54,7 +54,7 @@ class OutputCut(Conflict):
     """A replay would pass for the whole output, and is not."""
 
     code = "output_cut"
-    template = "step {step} is done, but {left} bytes of its output were not kept (action {seq})"
+    template = "step {step} is done, but not all of its output was kept: {left} missing (action {seq})"
     hint_template = "accept what was kept with --replay-cut, or give the step an --output-limit next time"
 
 
@@ -140,7 +140,9 @@ def replay(view: View, call: Call, action: Action, say: Callable[[str], None]) -
     command = action.command
     left = command.get("left_out", 0)
     if left and not call.replay_cut:
-        raise OutputCut(step=quoted(call.step), left=f"{left:,}", seq=action.seq)
+        raise OutputCut(
+            step=quoted(call.step), left="a byte or more is" if left == 1 else f"{left:,} bytes are", seq=action.seq
+        )
     text = view.output(action.result_ref).content if action.result_ref else action.result
     data = binascii.a2b_base64(text) if command.get("encoding") == "base64" else text.encode()
     say(f"step {quoted(call.step)} was done at {action.ended_at} (action {action.seq}); its output is replayed")

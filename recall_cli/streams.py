@@ -32,14 +32,20 @@ class Stream:
         self.source, self.target, self.kept = source, target, kept
         self.pending = memoryview(b"")
         self.ended = False
+        self._unread = False
         mode = os.fstat(target).st_mode
         self._may_block = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(target)
 
     def read(self) -> None:
         chunk = os.read(self.source, _CHUNK)
         self.kept.add(chunk)
-        self.pending = memoryview(chunk)
         if not chunk:
+            self._close()
+        elif not self._unread:
+            self.pending = memoryview(chunk)
+        elif not wait_for({self.source: select.POLLHUP}, 0):
+            # It goes on: let it feel that nobody reads, as it would without us. What it writes now is not known.
+            self.kept.left_out = max(self.kept.left_out, 1)
             self._close()
 
     def write(self) -> None:
@@ -50,9 +56,15 @@ class Stream:
         except BlockingIOError:
             return
         except OSError:
-            # Nobody reads any more: let the command feel it, as it would without us.
-            self.kept.left_out = max(self.kept.left_out, 1)
-            self._close()
+            # Nobody reads any more. The command may have written its last, and then all of it is kept: its
+            # output is whole for a replay, although the script that asked for it was killed.
+            self.pending, self._unread = memoryview(b""), True
+
+    def keep_rest(self) -> None:
+        """Pass nothing on any more; keep what the command, which has ended, left in its pipe."""
+        self.pending, self._unread = memoryview(b""), True
+        if not self.ended and wait_for({self.source: select.POLLIN}, 0):
+            self.read()
 
     def _close(self) -> None:
         self.pending, self.ended = memoryview(b""), True

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
+
+import pytest
 
 from tests.shell.conftest import Shell, little_memory, until
 
@@ -31,7 +34,7 @@ def test_a_cut_output_never_replays_as_complete(shell: Shell) -> None:
     assert shell.recall("run", *step).out == "1234éé\n"
     refused = shell.recall("run", *step)
     assert (refused.code, refused.out) == (6, "")
-    assert "not kept" in refused.err and "--replay-cut" in refused.err
+    assert "not all of its output was kept: 4 bytes are missing" in refused.err and "--replay-cut" in refused.err
     cut = shell.recall("run", "--replay-cut", *step)
     assert (cut.code, cut.out) == (0, "1234")
 
@@ -79,6 +82,51 @@ def test_a_reader_that_left_is_felt_by_the_command(shell: Shell) -> None:
     process.stdout.close()
     assert process.wait(timeout=60) == 141
     assert shell.actions()[0].command["signal"] == 13
+
+
+@pytest.mark.parametrize(
+    ("rest", "whole"),
+    [("", True), ("; trap '' PIPE; for i in 1 2 3; do sleep 0.3; echo more; done; true", False)],
+)
+def test_a_reader_that_was_killed_leaves_a_whole_result(shell: Shell, rest: str, whole: bool) -> None:
+    """A step that had said all when its script was killed is replayed in full; one that goes on is not known whole."""
+    command = f"until [ -e go ]; do sleep 0.01; done; echo result{rest}"
+    step = ("run", "--class", "pure", "--step", "s", "--", "bash", "-c", command)
+    reader, writer = os.pipe()
+    process = shell.start(*step, stdout=writer)
+    os.close(writer)
+    os.close(reader)
+    (shell.here / "go").touch()
+    assert process.wait(timeout=60) == 0
+    again = shell.recall(*step)
+    if whole:
+        assert (again.code, again.out) == (0, "result\n")
+    else:
+        assert (again.code, again.out) == (6, "")
+        assert "not all of its output was kept: a byte or more is missing" in again.err
+
+
+def test_ended_while_its_reader_waits_it_keeps_the_rest(shell: Shell) -> None:
+    """SIGTERM ends our wait for a reader that does not read, and what the command had printed is kept whole."""
+    printed = "x" * 100_000  # more than a pipe holds, less than two
+    step = (
+        "run",
+        "--class",
+        "pure",
+        "--step",
+        "s",
+        "--",
+        "sh",
+        "-c",
+        f"echo $$ > pid; head -c 100000 /dev/zero | tr '\\0' x",
+    )
+    process = shell.start(*step)
+    pid = shell.pid("pid")
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    os.kill(process.pid, signal.SIGTERM)
+    process.wait(timeout=60)
+    again = shell.recall(*step)
+    assert (again.code, again.out) == (0, printed)
 
 
 def test_stdin_is_the_commands(shell: Shell) -> None:
