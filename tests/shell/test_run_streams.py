@@ -118,7 +118,7 @@ def test_ended_while_its_reader_waits_it_keeps_the_rest(shell: Shell) -> None:
         "--",
         "sh",
         "-c",
-        f"echo $$ > pid; head -c 100000 /dev/zero | tr '\\0' x",
+        "echo $$ > pid; head -c 100000 /dev/zero | tr '\\0' x",
     )
     process = shell.start(*step)
     pid = shell.pid("pid")

@@ -1,0 +1,155 @@
+"""What a bench measured: shown as a table, and kept with its machine and versions as ``bench/results/NAME.json``.
+
+``docs/proof.md`` and the README's figures are generated from those files
+(``make generate``), so that no number stands in them that was not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from bench.measure import ROOT
+
+RESULTS = ROOT / "bench" / "results"
+
+Cell = str | int | float
+
+
+@dataclass
+class Table:
+    """Rows under columns.
+
+    Attributes:
+        name: by which ``docs/proof.md`` asks for it.
+        notes: what has to be known to read it, a sentence each.
+    """
+
+    name: str
+    columns: Sequence[str]
+    rows: list[Sequence[Cell]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def cells(self) -> list[list[str]]:
+        """The rows as text: an integer with its thousands separated, a fraction with two digits."""
+        return [[_text(each) for each in row] for row in self.rows]
+
+    def shown(self) -> str:
+        """The table for a terminal."""
+        lines = [list(self.columns), *self.cells()]
+        widths = [max(len(line[n]) for line in lines) for n in range(len(self.columns))]
+        numeric = [all(isinstance(row[n], int | float) for row in self.rows) for n in range(len(self.columns))]
+        out = [
+            "  ".join(text.rjust(w) if right else text.ljust(w) for text, w, right in zip(line, widths, numeric))
+            for line in lines
+        ]
+        return "\n".join([*(line.rstrip() for line in out), *self.notes])
+
+
+@dataclass
+class Result:
+    """One run of one bench.
+
+    Attributes:
+        name: the file's name in ``bench/results``.
+        command: what makes it again.
+        figures: numbers that a text quotes, by name.
+        versions: of what was measured beside Recall.
+    """
+
+    name: str
+    command: str
+    tables: list[Table]
+    figures: dict[str, Cell] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, str] = field(default_factory=lambda: machine())
+    measured: str = field(default_factory=lambda: time.strftime("%Y-%m-%d", time.gmtime()))
+
+    def show(self) -> None:
+        for table in self.tables:
+            print(f"\n{table.name}\n{table.shown()}", flush=True)
+
+    def save(self) -> None:
+        """Write it where the documents find it."""
+        RESULTS.mkdir(exist_ok=True)
+        versions = {"recall": importlib.metadata.version("recall"), **versions_of_python(), **self.versions}
+        text = json.dumps({**asdict(self), "versions": versions}, indent=1, ensure_ascii=False)
+        (RESULTS / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def load(name: str) -> Result:
+    """A result that was saved."""
+    kept = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return Result(**{**kept, "tables": [Table(**each) for each in kept["tables"]]})
+
+
+def arguments(document: str | None) -> argparse.ArgumentParser:
+    """What every bench takes; each adds its own."""
+    parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--save", action="store_true", help="keep the result in bench/results for the documents")
+    return parser
+
+
+def machine() -> dict[str, str]:
+    """What this machine is, as far as it bears on a measurement."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "memory": f"{memory / 2**30:.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}",
+        "file system": _file_system(ROOT),
+    }
+
+
+def versions_of_python() -> dict[str, str]:
+    return {"Python": platform.python_version(), "SQLite": sqlite3.sqlite_version}
+
+
+def peer_versions(python: Path, names: Sequence[str]) -> Mapping[str, str]:
+    """The versions of packages in another environment."""
+    asked = "import importlib.metadata as m, json, sys; print(json.dumps({n: m.version(n) for n in sys.argv[1:]}))"
+    told = subprocess.run([python, "-c", asked, *names], check=True, capture_output=True, text=True).stdout
+    return dict(json.loads(told))
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _file_system(path: Path) -> str:
+    """The type of the file system that holds ``path``: of the longest mount point above it."""
+    best, kind = "", "unknown"
+    try:
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            _, point, type_ = line.split()[:3]
+            if path.is_relative_to(point) and len(point) > len(best):
+                best, kind = point, type_
+    except OSError:
+        pass
+    return kind
+
+
+def _text(cell: Cell) -> str:
+    if isinstance(cell, float):
+        return f"{cell:,.2f}"
+    return f"{cell:,}" if isinstance(cell, int) else cell
+
+
+if __name__ == "__main__":
+    json.dump(machine(), sys.stdout, indent=1)
