@@ -50,47 +50,13 @@ class Table:
         widths = [max(len(line[n]) for line in lines) for n in range(len(self.columns))]
         numeric = [all(isinstance(row[n], int | float) for row in self.rows) for n in range(len(self.columns))]
         out = [
-            "  ".join(text.rjust(w) if right else text.ljust(w) for text, w, right in zip(line, widths, numeric))
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(line, widths, numeric, strict=True)
+            )
             for line in lines
         ]
         return "\n".join([*(line.rstrip() for line in out), *self.notes])
-
-
-@dataclass
-class Result:
-    """One run of one bench.
-
-    Attributes:
-        name: the file's name in ``bench/results``.
-        command: what makes it again.
-        figures: numbers that a text quotes, by name.
-        versions: of what was measured beside Recall.
-    """
-
-    name: str
-    command: str
-    tables: list[Table]
-    figures: dict[str, Cell] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    machine: dict[str, str] = field(default_factory=lambda: machine())
-    measured: str = field(default_factory=lambda: time.strftime("%Y-%m-%d", time.gmtime()))
-
-    def show(self) -> None:
-        for table in self.tables:
-            print(f"\n{table.name}\n{table.shown()}", flush=True)
-
-    def save(self) -> None:
-        """Write it where the documents find it."""
-        RESULTS.mkdir(exist_ok=True)
-        versions = {"recall": importlib.metadata.version("recall"), **versions_of_python(), **self.versions}
-        text = json.dumps({**asdict(self), "versions": versions}, indent=1, ensure_ascii=False)
-        (RESULTS / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
-
-
-def load(name: str) -> Result:
-    """A result that was saved."""
-    kept = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    return Result(**{**kept, "tables": [Table(**each) for each in kept["tables"]]})
 
 
 def arguments(document: str | None) -> argparse.ArgumentParser:
@@ -149,6 +115,43 @@ def _text(cell: Cell) -> str:
     if isinstance(cell, float):
         return f"{cell:,.2f}"
     return f"{cell:,}" if isinstance(cell, int) else cell
+
+
+@dataclass
+class Result:
+    """One run of one bench.
+
+    Attributes:
+        name: the file's name in ``bench/results``.
+        command: what makes it again.
+        figures: numbers that a text quotes, by name.
+        versions: of what was measured beside Recall.
+    """
+
+    name: str
+    command: str
+    tables: list[Table]
+    figures: dict[str, Cell] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, str] = field(default_factory=machine)
+    measured: str = field(default_factory=lambda: time.strftime("%Y-%m-%d", time.gmtime()))
+
+    def show(self) -> None:
+        for table in self.tables:
+            print(f"\n{table.name}\n{table.shown()}", flush=True)
+
+    def save(self) -> None:
+        """Write it where the documents find it."""
+        RESULTS.mkdir(exist_ok=True)
+        versions = {"recall": importlib.metadata.version("recall-memory"), **versions_of_python(), **self.versions}
+        text = json.dumps({**asdict(self), "versions": versions}, indent=1, ensure_ascii=False)
+        (RESULTS / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def load(name: str) -> Result:
+    """A result that was saved."""
+    kept = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return Result(**{**kept, "tables": [Table(**each) for each in kept["tables"]]})
 
 
 if __name__ == "__main__":
