@@ -15,9 +15,9 @@ from store.backends.sqlite import SqliteBackend
 from store.shipping.bucket import Location
 from store.verify import Problem, verify
 from store.views import View
+from tests.shipping.servers import CREDENTIALS
 
 PROGRAMS = Path(__file__).with_name("programs")
-AGENT = "biller"
 SETUPS = ("ordinary", "durable", "resolved")
 TITLES = {
     "ordinary": "ordinary tools",
@@ -33,11 +33,13 @@ class Place:
     Attributes:
         world: what the tools touch; the witness.
         store: the directory that the program keeps its records in.
+        agent: its id, of this trial alone.
         environ: of every process of the trial.
     """
 
     world: Path
     store: Path
+    agent: str
     environ: dict[str, str]
 
 
@@ -56,6 +58,8 @@ class Contender:
         environ: what its processes need beside the common.
         after_kill: what becomes of the machine: nothing, or its directory is gone.
         person: settles what a program left to a person, having looked at the world.
+        share: of ``--moments`` and of ``--calls``.
+        parts: whether it has several processes, of which one alone may be killed.
         check: raises if the records are not sound at the end.
     """
 
@@ -69,6 +73,8 @@ class Contender:
     after_kill: Callable[[Place], None] = _no_check
     person: Callable[[Place], None] = _no_check
     check: Callable[[Place], None] = _no_check
+    share: tuple[float, float] = (0.0, 0.0)
+    parts: bool = False
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -82,47 +88,42 @@ def _python(program: str) -> Callable[[str], list[str]]:
 
 
 def _shell(setup: str) -> list[str]:
-    return [recall_command(), "exec", AGENT, "--ttl", f"{TTL}s", "--wait", "60s", "--", str(PROGRAMS / "agent.sh"), setup]
+    return [recall_command(), "exec", "--ttl", f"{TTL}s", "--wait", "60s", "--", str(PROGRAMS / "agent.sh"), setup]
 
 
-TTL = 3  # seconds; what a machine whose directory is gone has to be waited for
+TTL = 5  # seconds; what a machine whose directory is gone has to be waited for. The least over MCP
 
-FACES: dict[str, Callable[[str], list[str]]] = {"Python": _python("client"), "shell": _shell, "MCP": _python("host")}
+# Each face's program, whether it has several processes, and its share of the kills at random, by store: of those that
+# take long there are fewer.
+FACES: dict[str, tuple[Callable[[str], list[str]], bool, dict[str, tuple[float, float]]]] = {
+    "Python": (_python("client"), False, {"SQLite": (0.4, 0.4), "bucket": (0.1, 0.1)}),
+    "shell": (_shell, True, {"SQLite": (0.15, 0.2), "bucket": (0.075, 0.05)}),
+    "MCP": (_python("host"), True, {"SQLite": (0.2, 0.2), "bucket": (0.075, 0.05)}),
+}
 
 
-def ours(bucket: Callable[[], Location] | None = None) -> list[Contender]:
-    """Recall by each of its faces, on a directory; and where ``bucket`` makes places in one, on those."""
-    made = [
-        Contender("Recall", face, "SQLite", argv, environ=_environ, person=_person, check=_check)
-        for face, argv in FACES.items()
-    ]
+def ours(bucket: Location | None = None) -> list[Contender]:
+    """Recall by each of its faces, on a directory; and, if there is a ``bucket``, on directories that do not last."""
+    return [_ours(face, None) for face in FACES] + ([_ours(face, bucket) for face in FACES] if bucket else [])
+
+
+def _ours(face: str, bucket: Location | None) -> Contender:
+    argv, parts, share = FACES[face]
+    store = "bucket" if bucket else "SQLite"
+    made = Contender("Recall", face, store, argv, share=share[store], parts=parts, person=_person, check=_check)
     if bucket is None:
+        made.environ = _environ
         return made
-
-    def environ() -> dict[str, str]:
-        from tests.shipping.servers import CREDENTIALS
-
-        location = bucket()
-        remote = f"{location.url}?endpoint_url={location.endpoint_url}&region={location.region}"
-        return {**_environ(), **CREDENTIALS, "RECALL_REMOTE": remote}
-
-    return made + [
-        Contender(
-            *("Recall", face, "bucket", argv),
-            environ=environ,
-            jobs=4,
-            after_kill=lambda place: shutil.rmtree(place.store),
-            person=_person,
-            check=_check,
-        )
-        for face, argv in FACES.items()
-    ]
+    remote = f"{bucket.url}?endpoint_url={bucket.endpoint_url}&region={bucket.region}"
+    made.environ = lambda: {**_environ(), **CREDENTIALS, "RECALL_REMOTE": remote}
+    made.after_kill = lambda place: shutil.rmtree(place.store, ignore_errors=True)
+    made.jobs = 6
+    return made
 
 
 def _environ() -> dict[str, str]:
     return {
         "RECALL": recall_command(),
-        "RECALL_AGENT": AGENT,
         "WORLD_TOOL": f"{sys.executable} -IS {PROGRAMS / 'world.py'}",
         "PATH": f"{Path(recall_command()).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
@@ -135,7 +136,7 @@ def _person(place: Place) -> None:
     with SqliteBackend(place.store, read_only=True) as backend:
         waiting = [
             each
-            for each in View(backend, AGENT).actions()
+            for each in View(backend, place.agent).actions()
             if each.class_ == "external" and each.status in ("started", "unknown", "failed")
         ]
     action = max(waiting, key=lambda each: each.seq)
@@ -143,7 +144,7 @@ def _person(place: Place) -> None:
     sent = outbox.exists() and action.key in outbox.read_text().split()
     subprocess.run(
         [
-            *(recall_command(), "actions", "resolve", "-a", AGENT, str(action.seq)),
+            *(recall_command(), "actions", "resolve", "-a", place.agent, str(action.seq)),
             *("done" if sent else "abandoned", "--reason", "looked into the outbox"),
         ],
         env=place.environ,
@@ -155,6 +156,6 @@ def _person(place: Place) -> None:
 def _check(place: Place) -> None:
     with SqliteBackend(place.store, read_only=True) as backend:
         problems = [each for each in verify(backend) if isinstance(each, Problem)]
-        pending = [each for each in View(backend, AGENT).actions() if each.open]
+        pending = [each for each in View(backend, place.agent).actions() if each.open]
     assert not problems, problems
     assert not [each for each in pending if each.class_ == "external"], pending

@@ -8,14 +8,13 @@ injects the signal).
 from __future__ import annotations
 
 import os
-import random
 import re
 import select
 import shutil
 import signal
 import subprocess
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -40,13 +39,13 @@ class Kill:
     Attributes:
         point: ``tool:point``.
         after: seconds after the program began to resume.
-        calls: the number of a system call.
+        call: a system call by name and number, ``pwrite64:3``.
         part: which of the program's processes, for ``after``; a number that chooses; 0 is all of them.
     """
 
     point: str = ""
     after: float | None = None
-    calls: int | None = None
+    call: str = ""
     part: int = 0
 
 
@@ -105,11 +104,12 @@ def run(contender: Contender, setup: str, kill: Kill, base: Path) -> Ended:
 @contextmanager
 def place(contender: Contender, base: Path) -> Iterator[Place]:
     """A world without effects, and no store yet."""
-    world, store = base / "world", base / "store"
+    world, store, agent = base / "world", base / "store", f"{base.parent.name}-{base.name}"
     (world / "invoices").mkdir(parents=True)
     os.mkfifo(world / "told")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("RECALL")}
-    yield Place(world, store, {**environ, "RECALL_DIR": str(store), "WORLD": str(world), **contender.environ()})
+    environ |= {"WORLD": str(world), "RECALL_DIR": str(store), "RECALL_AGENT": agent, **contender.environ()}
+    yield Place(world, store, agent, environ)
     shutil.rmtree(base)
 
 
@@ -130,9 +130,10 @@ def counts(world: Path) -> dict[str, int]:
 def _live(contender: Contender, setup: str, at: Place, kill: Kill) -> tuple[int, bool]:
     """One life of the program: how it ended, and whether it was killed as it was to be."""
     argv = contender.argv(setup)
-    if kill.calls is not None:
-        inject = f"inject=all:signal=SIGKILL:when={kill.calls}"
-        argv = [STRACE, "-f", "-qq", "-o", os.devnull, "-e", "trace=all", "-e", inject, *argv]
+    if kill.call:
+        name, _, number = kill.call.partition(":")
+        inject = f"inject={name}:signal=SIGKILL:when={number}"
+        argv = [STRACE, "-f", "-o", str(at.world / "trace"), "-e", inject, *argv]
     told = os.open(at.world / "told", os.O_RDONLY | os.O_NONBLOCK)
     with (at.world / "log").open("ab") as log:
         process = subprocess.Popen(
@@ -149,24 +150,28 @@ def _live(contender: Contender, setup: str, at: Place, kill: Kill) -> tuple[int,
         elif kill.after is not None and _hear(told, process, b"r", _PATIENCE):
             _over(process, kill.after)
         if process.poll() is None and (kill.point or kill.after is not None):
-            victims = strike(process.pid, kill.part)
-            for pid in victims:
-                _gone(pid)
+            strike(process.pid, kill.part)
             return _ended(process, at), True
         code = _ended(process, at)
-        return code, kill.calls is not None and code != 0 and code != WAITING
+        return code, bool(kill.call) and "+++ killed by SIGKILL +++" in (at.world / "trace").read_text()
     finally:
         os.close(told)
-        if process.poll() is None:
-            strike(process.pid)
-            process.wait()
+        strike(process.pid)
+        process.wait()
 
 
 def _ended(process: subprocess.Popen[bytes], at: Place) -> int:
+    """How it ended, when none of its processes is left: what outlives its agent would be a fault."""
+    deadline = time.monotonic() + _PATIENCE
     try:
-        return process.wait(_PATIENCE)
+        code = process.wait(_PATIENCE)
     except subprocess.TimeoutExpired:
         raise HarnessFailed(f"it does not end; see {at.world / 'log'}") from None
+    while left := members(process.pid):
+        if time.monotonic() > deadline:
+            raise HarnessFailed(f"processes {left} outlive their agent; see {at.world / 'log'}")
+        time.sleep(0.001)
+    return code
 
 
 def _hear(told: int, process: subprocess.Popen[bytes], what: bytes, seconds: float) -> bool:
@@ -195,65 +200,50 @@ def _over(process: subprocess.Popen[bytes], seconds: float) -> None:
         process.wait(seconds)
 
 
-def strike(root: int, part: int = 0) -> list[int]:
-    """SIGKILL for a process and all below it, which are stopped first so that none sees another die.
+def strike(session: int, part: int = 0) -> None:
+    """SIGKILL for every process of a session, all stopped first so that none sees another die.
 
     ``part``, if it is not 0, chooses a single one of them instead.
     """
-    if part:
-        tree = [root, *_below(root)]
-        chosen = tree[part % len(tree)]
-        with suppress(ProcessLookupError):
-            os.kill(chosen, signal.SIGKILL)
-        return [chosen]
-    stopped: list[int] = []
-    while True:
-        new = [pid for pid in [root, *_below(root)] if pid not in stopped]
-        if not new:
-            break
+    there = members(session)
+    if part and there:
+        _signal(there[part % len(there)], signal.SIGKILL)
+        return
+    stopped: set[int] = set()
+    while new := set(members(session)) - stopped:
         for pid in new:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
-            stopped.append(pid)
+            _signal(pid, signal.SIGSTOP)
+        stopped |= new
     for pid in stopped:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return stopped
+        _signal(pid, signal.SIGKILL)
 
 
-def _below(pid: int) -> list[int]:
-    """The processes below another, parents first."""
-    children: dict[int, list[int]] = defaultdict(list)
+def members(session: int) -> list[int]:
+    """The living processes of a session, oldest first, as a rule."""
+    found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                stat = (entry / "stat").read_text().rpartition(")")[2].split()
-                children[int(stat[1])].append(int(entry.name))
-    found = [pid]
-    for each in found:
-        found += children[each]
-    return found[1:]
+                state, _, _, its = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                if int(its) == session and state not in "ZX":
+                    found.append(int(entry.name))
+    return sorted(found)
 
 
-def _gone(pid: int) -> None:
-    """Wait until a process that is not our child has ended."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return
-        if state == "Z":
-            return
-        time.sleep(0.001)
-    raise HarnessFailed(f"process {pid} survives SIGKILL")
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 # -- how long, and how many calls ------------------------------------------------------------------
 
 
 def undisturbed(contender: Contender, setup: str, base: Path) -> float:
-    """Seconds from where the program begins to resume to its end."""
+    """Seconds from where the program begins to resume to its end: the shortest of three runs."""
+    return min(_undisturbed(contender, setup, base / str(number)) for number in range(3))
+
+
+def _undisturbed(contender: Contender, setup: str, base: Path) -> float:
     with place(contender, base) as at:
         told = os.open(at.world / "told", os.O_RDONLY | os.O_NONBLOCK)
         with (at.world / "log").open("ab") as log:
@@ -270,26 +260,29 @@ def undisturbed(contender: Contender, setup: str, base: Path) -> float:
             os.close(told)
 
 
-def calls(contender: Contender, setup: str, base: Path) -> range:
-    """The numbers of system calls that are worth a kill: from the first one on the store or the world to the last."""
+def calls(contender: Contender, setup: str, base: Path) -> list[str]:
+    """The system calls of an undisturbed run that are worth a kill, each as ``name:number``.
+
+    Of each process those from its first one on the store or the world to its
+    last. The number counts the calls of that name, for that is how strace does.
+    """
     with place(contender, base) as at:
         trace = base / "trace"
         argv = [STRACE, "-f", "-qq", "-o", str(trace), *contender.argv(setup)]
         told = os.open(at.world / "told", os.O_RDONLY | os.O_NONBLOCK)
         subprocess.run(argv, env=at.environ, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=300)
         os.close(told)
-        made: dict[str, int] = defaultdict(int)
-        first: dict[str, int] = {}
+        made: dict[str, Counter[str]] = defaultdict(Counter)
+        begun: set[str] = set()
+        found = []
         for line in trace.read_text(errors="replace").splitlines():
             # A call that another process's line broke in two is counted where it was made.
-            match = re.match(r"(\d+) +\w+\(", line)
+            match = re.match(r"(\d+) +(\w+)\(", line)
             if match:
-                made[match[1]] += 1
+                pid, name = match.groups()
+                made[pid][name] += 1
                 if f"{at.store}/" in line or f"{at.world}/" in line:
-                    first.setdefault(match[1], made[match[1]])
-        return range(min(first.values()), max(made[pid] for pid in first) + 1)
-
-
-def chance(*what: object) -> random.Random:
-    """Random numbers that are the same for the same trial."""
-    return random.Random("/".join(map(str, what)))
+                    begun.add(pid)
+                if pid in begun:
+                    found.append(f"{name}:{made[pid][name]}")
+        return found

@@ -13,7 +13,7 @@ from store.agent import Agent
 from store.errors import NeedsSettling
 from store.values import Action
 
-AGENT = "biller"
+AGENT = os.environ["RECALL_AGENT"]
 
 
 def ordinary(agent: Agent, world: World) -> int:

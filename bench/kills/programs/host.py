@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.kills.programs.world import CLASSES, ORDER, WAITING, World
 
-AGENT = "biller"
+AGENT = os.environ["RECALL_AGENT"]
 
 
 class Refused(Exception):

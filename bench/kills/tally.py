@@ -1,0 +1,107 @@
+"""Trials counted, and the tables made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from bench.kills.contenders import TITLES, Contender
+from bench.kills.programs.world import PACE, POINTS
+from bench.kills.trial import Ended, Kill
+from bench.report import RESULTS, Cell, Result, Table, load
+
+# A trial to come: who, in which setup, the kind of kill, and the kills that are tried until one comes in time.
+Planned = tuple[Contender, str, str, Iterator[Kill]]
+
+WHO = ("program", "face", "store", "tools")
+COUNTS = ("trials", "duplicates", "losses", "waiting", "finished", "missed")
+KINDS = {"points": "at a point", "moments": "at a moment", "calls": "after some calls"}
+
+
+@dataclass
+class Tally:
+    """The trials of one contender in one setup with one kind of kill.
+
+    Attributes:
+        failures: what the harness failed at.
+    """
+
+    contender: Contender
+    setup: str
+    kind: str
+    ended: list[tuple[Kill, Ended]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def who(self) -> list[Cell]:
+        return [
+            *(self.contender.name, self.contender.face, self.contender.store),
+            TITLES.get(self.setup, self.setup),
+        ]
+
+    def counts(self) -> list[Cell]:
+        every = [ended for _, ended in self.ended]
+        killed = [each for each in every if each.killed]
+        return [
+            len(killed),
+            sum(each.duplicates for each in every),
+            sum(each.losses for each in every),
+            sum(each.waited for each in killed),
+            sum(not each.waited for each in killed),
+            len(every) - len(killed) + len(self.failures),
+        ]
+
+    def emails(self) -> list[Cell]:
+        """Emails too many, by the point in the email at which it was killed."""
+        at = [[ended for kill, ended in self.ended if kill.point == f"email:{point}"] for point in POINTS]
+        return [f"{sum(max(0, each.effects['email'] - 1) for each in some)} of {len(some)}" for some in at]
+
+
+def result(tallies: Sequence[Tally], seed: int) -> Result:
+    """The tables; what was measured before of others stays in them, so that they can be measured one by one."""
+    points = Table("kills", [*WHO, *COUNTS])
+    random = Table("kills at random", [*WHO, "killed", *COUNTS])
+    emails = Table("emails too many", [*WHO, *POINTS])
+    for tally in tallies:
+        if tally.kind == "points":
+            points.rows.append([*tally.who(), *tally.counts()])
+            emails.rows.append([*tally.who(), *tally.emails()])
+        else:
+            random.rows.append([*tally.who(), KINDS[tally.kind], *tally.counts()])
+    points.notes = [
+        "trials: killed at one of three points of one of three tools, 20 times each.",
+        f"A tool takes {PACE * 1000:.0f} ms before its effect and again after it; the effects are counted in files.",
+        "duplicates: invoices and emails beyond the first. losses: effects that never happened, though it said done.",
+        "waiting: an interrupted email was put before a person, who looked, and it went on. finished: without anybody.",
+        "missed: not killed where it should have been, or a trial that failed for another reason.",
+    ]
+    random.notes = [f"seed {seed}. Of a program with several processes every other kill at a moment met one alone."]
+    told = Result("kills", "python -m bench.kills", [points, random, emails])
+    for tally in tallies:
+        told.versions |= tally.contender.versions
+    if (RESULTS / "kills.json").exists():
+        _keep_others(told, load("kills"))
+    told.figures = _figures(points, random)
+    return told
+
+
+def _keep_others(told: Result, before: Result) -> None:
+    keys = {"kills": len(WHO), "kills at random": len(WHO) + 1, "emails too many": len(WHO)}
+    for table, old in zip(told.tables, before.tables, strict=True):
+        width = keys[table.name]
+        new = {tuple(row[:width]): row for row in table.rows}
+        merged = [new.pop(tuple(row[:width]), row) for row in old.rows]
+        table.rows = [*merged, *new.values()]
+    told.versions = {**before.versions, **told.versions}
+
+
+def _figures(points: Table, random: Table) -> dict[str, Cell]:
+    """What texts quote: Recall's durable tools over every face, store and kind of kill, and ordinary ones."""
+    figures: dict[str, Cell] = {}
+    for name, wanted in (
+        ("durable", ("durable tools, no resolver", "durable tools, resolver")),
+        ("ordinary", ("ordinary tools",)),
+    ):
+        rows = [row for table in (points, random) for row in table.rows if row[0] == "Recall" and row[3] in wanted]
+        for count, index in (("trials", -6), ("duplicates", -5), ("losses", -4), ("waiting", -3), ("missed", -1)):
+            figures[f"{name} {count}"] = sum(int(row[index]) for row in rows)
+    return figures
