@@ -63,6 +63,7 @@ def peers() -> list[Contender]:
             *("DBOS", "Python", "SQLite"),
             program("dbos_steps"),
             setups=("steps",),
+            jobs=3,  # a second or two of each goes in polling for the workflow
             versions=dict(versions(["dbos"])),
         ),
     ]

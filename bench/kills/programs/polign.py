@@ -1,6 +1,7 @@
 """The agent on polign-recall: ``polign.py ordinary|durable|resolved``.
 
 ``polign.py start`` starts its server, ``person`` settles what the agent left to one.
+
 A call is begun, carried out, recorded as a turn and then ended, in the order of
 its makers' own integration for LangGraph: a resume lists what is open, not what
 was ended, so that the turns have to tell what is done.
