@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.interop.clients import NotInstalled, clients
+
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND = Path(sys.executable).with_name("recall")
 
@@ -55,6 +57,17 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "RECALL_DIR": str(tmp_path / "recall-data"),
         "PYTHONWARNINGS": "error",
     }
+
+
+@pytest.fixture(scope="session")
+def python() -> Path:
+    """A Python that has the clients. Without them the tests are skipped; in CI, which can get them, they fail."""
+    try:
+        return clients()
+    except NotInstalled as problem:
+        if os.environ.get("CI"):
+            pytest.fail(str(problem))
+        pytest.skip(str(problem))
 
 
 Run = Callable[..., Ended]

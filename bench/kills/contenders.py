@@ -23,6 +23,7 @@ TITLES = {
     "ordinary": "ordinary tools",
     "durable": "durable tools, no resolver",
     "resolved": "durable tools, resolver",
+    "keyed": "tools with a key",
 }
 
 

@@ -13,20 +13,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import COMMAND
-from tests.interop.clients import KEPT, NotInstalled, clients, locked
+from tests.interop.clients import KEPT, locked
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="session")
-def python() -> Path:
-    """A Python that has the clients. Without them the tests are skipped; in CI, which can get them, they fail."""
-    try:
-        return clients()
-    except NotInstalled as problem:
-        if os.environ.get("CI"):
-            pytest.fail(str(problem))
-        pytest.skip(str(problem))
 
 
 INSPECTOR = "@modelcontextprotocol/inspector@0.15.0"
