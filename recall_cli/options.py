@@ -200,6 +200,7 @@ class Command(TyperCommand):
         arguments = [each for each in self.params if each.param_type_name == "argument"]
         options = {name for each in self.params for name in each.opts}
         self._agent_argument = bool(arguments) and _names_agent(arguments[0]) and "-a" not in options
+        self._takes_command = self._agent_argument and arguments[-1].nargs == -1
         self._agent_option = "-a" in options
         self.agent_first = bool(getattr(self.callback, "recall_agent_first", False))
         if self._agent_argument:
@@ -233,6 +234,9 @@ class Command(TyperCommand):
             words = state.largs + state.rargs
             if self._agent_argument and "agent_instead" in state.opts:
                 state.largs, state.rargs = [state.opts["agent_instead"], *words], []
+            elif self._takes_command and state.rargs and not state.largs:
+                # What follows ``--`` is the command alone.
+                state.largs = [os.environ.get("RECALL_AGENT") or _missing()]
             elif self.agent_first and "agent" not in state.opts and len(words) == len(parser._args) + 1:
                 state.opts["agent"] = words[0]
                 state.largs, state.rargs = words[1:], []
@@ -276,6 +280,10 @@ class Command(TyperCommand):
         formatter.write_paragraph()
         codes = ", ".join(f"{code.value}" for code in self.exits)
         formatter.write_text(f"Exit codes: {codes}. What they mean: recall help exit-codes")
+
+
+def _missing() -> str:
+    raise AgentMissing
 
 
 def _names_agent(argument: Parameter) -> bool:

@@ -20,12 +20,16 @@ from pathlib import Path
 from random import Random
 
 from bench.kills.contenders import Contender, ours
+from bench.kills.peers import peers
 from bench.kills.programs.world import ORDER, POINTS
 from bench.kills.tally import Planned, Tally, result
 from bench.kills.trial import HarnessFailed, Kill, calls, run, undisturbed
 from bench.measure import compiled, scratch
 from bench.report import arguments
+from store.shipping.bucket import Location
+from tests.shipping.servers import server_named
 
+ANYWHERE = Location("anywhere")  # names the contenders with a bucket before there is one
 ATTEMPTS = 5  # at a kill at random: a program may have ended before the moment came
 
 
@@ -86,14 +90,17 @@ def carry_out(planned: Sequence[Planned], base: Path, jobs: int) -> list[Tally]:
 
 
 def contenders(only: Sequence[str], base: Path) -> list[Contender]:
-    """Those whose key begins with one of ``only``; the S3 server is started only for who needs it."""
-    from tests.shipping.servers import server_named
+    """Those whose key begins with one of ``only``; what they need is started or installed only if one is among them."""
 
-    plain = [each for each in ours() if each.key.startswith(tuple(only))]
-    if not any("bucket".startswith(each.rpartition("/")[2]) or each.count("/") < 2 for each in only):
-        return plain
-    every = ours(server_named("seaweedfs", base).location())
-    return [each for each in every if each.key.startswith(tuple(only))]
+    def wanted(some: list[Contender]) -> list[Contender]:
+        return [each for each in some if each.key.startswith(tuple(only))]
+
+    chosen = wanted(ours())
+    if len(wanted(ours(ANYWHERE))) > len(chosen):
+        chosen = wanted(ours(server_named("seaweedfs", base).location()))
+    if any(not each.startswith("recall") for each in only):
+        chosen += wanted(peers())
+    return chosen
 
 
 def main() -> int:

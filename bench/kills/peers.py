@@ -48,6 +48,7 @@ def peers() -> list[Contender]:
             *("polign-recall", "Python", "its server"),
             program("polign"),
             jobs=12,
+            share=(0.05, 0.0),
             environ=server.environ,
             person=server.person,
             versions=dict(versions(["polign-recall", "polign_db"])),
@@ -57,12 +58,14 @@ def peers() -> list[Contender]:
             program("checkpointer"),
             setups=("ordinary", "keyed"),
             environ=lambda: {"LANGSMITH_TRACING": "false"},
+            share=(0.05, 0.0),
             versions=dict(versions(["langgraph", "langgraph-checkpoint-sqlite"])),
         ),
         Contender(
             *("DBOS", "Python", "SQLite"),
             program("dbos_steps"),
             setups=("steps",),
+            # None at random: killed while it makes its tables, it never starts again on what is left of them.
             jobs=3,  # a second or two of each goes in polling for the workflow
             versions=dict(versions(["dbos"])),
         ),

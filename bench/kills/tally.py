@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bench.kills.contenders import TITLES, Contender
+from bench.kills.peers import NOTES
 from bench.kills.programs.world import PACE, POINTS
 from bench.kills.trial import Ended, Kill
 from bench.report import RESULTS, Cell, Result, Table, load
@@ -68,13 +69,15 @@ def result(tallies: Sequence[Tally], seed: int) -> Result:
         else:
             random.rows.append([*tally.who(), KINDS[tally.kind], *tally.counts()])
     points.notes = [
-        "trials: killed at one of three points of one of three tools, 20 times each.",
+        "trials: each killed once, equally often at each of three points of each of three tools.",
+        "recorded: the call is known and has no effect yet. effect: it has not returned. returned: the next waits.",
         f"A tool takes {PACE * 1000:.0f} ms before its effect and again after it; the effects are counted in files.",
         "duplicates: invoices and emails beyond the first. losses: effects that never happened, though it said done.",
         "waiting: an interrupted email was put before a person, who looked, and it went on. finished: without anybody.",
         "missed: not killed where it should have been, or a trial that failed for another reason.",
     ]
     random.notes = [f"seed {seed}. Of a program with several processes every other kill at a moment met one alone."]
+    points.notes += NOTES
     told = Result("kills", "python -m bench.kills", [points, random, emails])
     for tally in tallies:
         told.versions |= tally.contender.versions

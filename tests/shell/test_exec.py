@@ -30,6 +30,16 @@ def test_the_child_gets_what_it_needs(shell: Shell) -> None:
     assert shell.recall("exec", AGENT, "--", "true").code == 0
 
 
+def test_the_agent_may_be_named_by_the_environment(shell: Shell) -> None:
+    """With RECALL_AGENT set, what follows -- is the command alone; an agent before it, or -a, beats the variable."""
+    command = ("--", "sh", "-c", 'echo "$RECALL_AGENT"')
+    assert shell.recall("exec", *command).out == f"{AGENT}\n"
+    assert shell.recall("exec", "--ttl", "9s", "other", *command).out == "other\n"
+    assert shell.recall("exec", "-a", "third", *command).out == "third\n"
+    refused = shell.recall("exec", *command, env={"RECALL_AGENT": ""})
+    assert refused.code == 2 and "set RECALL_AGENT" in refused.err
+
+
 def test_the_briefing_is_given_as_file_or_descriptor(shell: Shell) -> None:
     """--briefing-file and --briefing-fd hold the same text as RECALL_BRIEFING; the temporary one is removed."""
     script = 'cat <&7 | cmp - "$RECALL_BRIEFING" && echo "$RECALL_BRIEFING"'

@@ -9,9 +9,9 @@ ordinary() { # what is done is what the working state tells
     for tool in lookup invoice email; do
         [[ $past == *$tool* ]] && continue
         $WORLD_TOOL call "$tool" > /dev/null
-        $WORLD_TOOL reach "$tool" returned
         past+=" $tool"
         recall state set --progress "$past" 2> /dev/null
+        $WORLD_TOOL reach "$tool" returned
     done
 }
 

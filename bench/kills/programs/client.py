@@ -22,8 +22,8 @@ def ordinary(agent: Agent, world: World) -> int:
     for tool in ORDER:
         if tool not in told:
             result = world.call(tool)
-            world.reach(tool, "returned")
             agent.record_turn("tool", result, name=tool)
+            world.reach(tool, "returned")
     return 0
 
 

@@ -68,8 +68,8 @@ def ordinary(server: Server, world: World) -> int:
     for tool in ORDER:
         if tool not in told:
             result = world.call(tool)
-            world.reach(tool, "returned")
             server.call("record_turn", role="tool", content=result, name=tool)
+            world.reach(tool, "returned")
     return 0
 
 

@@ -41,8 +41,8 @@ def ordinary(agent: ResumedAgent, world: World) -> int:
     for tool in ORDER:
         if tool not in done:
             result = world.call(tool)
-            world.reach(tool, "returned")
             agent.record_turn("tool", result, name=tool)
+            world.reach(tool, "returned")
     return 0
 
 
