@@ -48,7 +48,7 @@ COLUMNS = (
     "problems",
     "syncs a write",
 )
-SYNCED = 200  # units under strace
+SYNCED = 100  # units under strace
 
 
 @dataclass
