@@ -3,12 +3,13 @@
 Two loads: turns alone, and whole steps (an external action begun and ended, and
 a turn). Beside them, in the same run: what the disk can do (a bare write and
 fdatasync), and the usual alternative, rows of the same size committed to one
-plain SQLite database in WAL mode.
+plain SQLite database in WAL mode, by itself and behind Recall's write lock.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import statistics
 import subprocess
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from bench.contention.writer import TABLE, TEXT, plain
@@ -31,9 +33,11 @@ from store.views import View
 LABELS = {
     "bare": "bare write + fdatasync",
     "sqlite": "plain SQLite, WAL",
+    "queued": "the same, queued as Recall",
     "turns": "Recall, turns",
     "steps": "Recall, steps",
 }
+PLAIN = ("sqlite", "queued")
 COLUMNS = (
     "load",
     "processes",
@@ -43,6 +47,7 @@ COLUMNS = (
     "p99 ms",
     "longest ms",
     "slowest : fastest",
+    "hand-overs",
     "refused",
     "not stored",
     "problems",
@@ -56,13 +61,13 @@ class Told:
     """What one writer did, as it told.
 
     Attributes:
-        acknowledged: the names of its writes, in order.
+        acknowledged: the names of its writes, each with the second after the common start.
         taken: milliseconds of each.
         refused: how often, by what was said.
         ended: seconds after the common start.
     """
 
-    acknowledged: list[str]
+    acknowledged: list[tuple[str, float]]
     taken: list[float]
     refused: dict[str, int]
     ended: float
@@ -122,21 +127,19 @@ def syncs(setting: Setting, load: str, directory: Path) -> Cell:
     """Calls of fsync and fdatasync for each acknowledged write, as strace counts them; "" where it is missing."""
     if shutil.which("strace") is None:
         return ""
-    counted, acknowledged = [], 0
-    for most in (0, SYNCED):  # opening and closing sync too
-        place = prepared(load, directory / f"{load}-{most}", setting)
-        trace = directory / f"{load}-{most}.strace"
-        command = ["strace", "-f", "-qq", "-e", "trace=fsync,fdatasync", "-o", str(trace)]
-        told = run([[*command, *setting.argv(load, place, "a")]], 60, most)
-        acknowledged = len(told[0].acknowledged)
-        counted.append(sum("sync(" in line for line in trace.read_text().splitlines()))
-    return (counted[1] - counted[0]) / acknowledged
+    trace = directory / f"{load}.strace"
+    command = ["strace", "-f", "-qq", "-e", "trace=fsync,fdatasync,write", "-o", str(trace)]
+    place = prepared(load, directory / f"{load}-traced", setting)
+    told = run([[*command, *setting.argv(load, place, "a")]], 60, SYNCED)
+    # Between what it says when it is ready and what it tells at the end: opening and closing sync too.
+    calls = trace.read_text().partition('write(1, "ready')[2].partition('write(1, "{')[0]
+    return len(re.findall(r"\bf(?:data)?sync\(", calls)) / len(told[0].acknowledged)
 
 
 def prepared(load: str, directory: Path, setting: Setting) -> Path:
     """A new directory for a load, with what its writers expect to be there."""
     directory.mkdir()
-    if load == "sqlite":
+    if load in PLAIN:
         with closing(plain(directory, setting.timeout)) as connection:
             connection.execute(TABLE)
     return directory
@@ -146,7 +149,7 @@ def stored(load: str, directory: Path, name: str, size: int) -> set[str]:
     """The names of the writes that are there, as the writer would have told them."""
     if load == "bare":
         return {f"line {n}" for n in range((directory / name).stat().st_size // size)}
-    if load == "sqlite":
+    if load in PLAIN:
         with closing(plain(directory, 5)) as connection:
             return {f"row {n}" for (n,) in connection.execute("SELECT n FROM rows WHERE agent = ?", (name,))}
     with SqliteBackend(directory, read_only=True) as backend:
@@ -162,7 +165,7 @@ def problems(load: str, directory: Path) -> int:
     """What ``recall verify``, or SQLite's own check of a database, has to say."""
     if load == "bare":
         return 0
-    if load == "sqlite":
+    if load in PLAIN:
         with closing(plain(directory, 5)) as connection:
             return sum(text != "ok" for (text,) in connection.execute("PRAGMA integrity_check"))
     with SqliteBackend(directory, read_only=True) as backend:
@@ -183,6 +186,7 @@ class Measured:
     rate: float
     taken: list[float]
     fairness: float
+    hand_overs: float
     refused: Counter[str]
     lost: int
     problems: int
@@ -190,6 +194,14 @@ class Measured:
     def percentile(self, percent: int) -> float:
         """Milliseconds within which so many percent of the writes were acknowledged."""
         return statistics.quantiles(self.taken, n=100, method="inclusive")[percent - 1]
+
+
+def hand_overs(told: Sequence[Told]) -> float:
+    """The part of the writes that came right after one of another process."""
+    order = [
+        number for _, number in sorted((at, number) for number, one in enumerate(told) for _, at in one.acknowledged)
+    ]
+    return sum(a != b for a, b in pairwise(order)) / len(order)
 
 
 def measure_one(setting: Setting, load: str, processes: int, seconds: float, directory: Path) -> Measured:
@@ -202,12 +214,13 @@ def measure_one(setting: Setting, load: str, processes: int, seconds: float, dir
         refused.update(each.refused)
     lost = 0
     for each, name in zip(told, names, strict=True):
-        lost += len({*each.acknowledged} - stored(load, directory, name, setting.size))
+        lost += len({write for write, _ in each.acknowledged} - stored(load, directory, name, setting.size))
     counts = [len(each.acknowledged) for each in told]
     return Measured(
         rate=sum(counts) / max(each.ended for each in told),
         taken=[each for one in told for each in one.taken],
         fairness=min(counts) / max(counts),
+        hand_overs=hand_overs(told),
         refused=refused,
         lost=lost,
         problems=problems(load, directory),
@@ -229,7 +242,7 @@ def measure(processes: Sequence[int], seconds: float, timeout: float) -> tuple[T
                     continue
                 many = 1 if load == "bare" else count
                 found = measure_one(setting, load, many, seconds, directory / f"{load}-of-{many}")
-                if load == "sqlite":
+                if load in PLAIN:
                     said += found.refused
                 rows[load].append(
                     [
@@ -241,6 +254,7 @@ def measure(processes: Sequence[int], seconds: float, timeout: float) -> tuple[T
                         found.percentile(99),
                         max(found.taken),
                         found.fairness,
+                        found.hand_overs,
                         found.refused.total(),
                         found.lost,
                         found.problems,
@@ -259,6 +273,7 @@ def measure(processes: Sequence[int], seconds: float, timeout: float) -> tuple[T
         f"{seconds:g} seconds a row; a write is one acknowledged call, of which a step has three.",
         "To one process: writes/s against those of the same load's first row.",
         "Slowest : fastest: how many writes the slowest process had acknowledged for each one of the fastest.",
+        "Hand-overs: the part of all writes that followed one of another process.",
         "Not stored: acknowledged and not there afterwards. Problems: what recall verify finds, or integrity_check.",
         f"Plain SQLite and the bare file get {setting.size} bytes a write, as a turn's record has: BEGIN IMMEDIATE,"
         f" synchronous=FULL, a busy timeout of {timeout:g} s. Refused there: "

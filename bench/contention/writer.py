@@ -20,6 +20,7 @@ from pathlib import Path
 
 from recall_cli import Client
 from store.agent import Agent
+from store.backends.sqlite.lock import WriteLock
 from store.errors import Unavailable
 
 # What one unit of a load does, by its number: it yields the name of each write once that was acknowledged.
@@ -84,6 +85,19 @@ def sqlite(directory: Path, name: str, size: int, timeout: float) -> Iterator[Un
 
 
 @contextmanager
+def queued(directory: Path, name: str, size: int, timeout: float) -> Iterator[Unit]:
+    """The same rows, by processes that queue at Recall's write lock: what being fair costs by itself."""
+    with sqlite(directory, name, size, timeout) as commit, closing(WriteLock(str(directory), 30)) as lock:
+
+        def unit(n: int) -> Iterator[str]:
+            with lock:
+                done = list(commit(n))
+            yield from done
+
+        yield unit
+
+
+@contextmanager
 def bare(directory: Path, name: str, size: int, timeout: float) -> Iterator[Unit]:
     """Bytes as many as a turn's record, appended to a file and synced: what the disk can do."""
     descriptor = os.open(directory / name, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
@@ -100,7 +114,7 @@ def bare(directory: Path, name: str, size: int, timeout: float) -> Iterator[Unit
         os.close(descriptor)
 
 
-LOADS = {each.__name__: each for each in (turns, steps, sqlite, bare)}
+LOADS = {each.__name__: each for each in (turns, steps, sqlite, queued, bare)}
 
 
 def plain(directory: Path, timeout: float) -> sqlite3.Connection:
@@ -112,8 +126,13 @@ def plain(directory: Path, timeout: float) -> sqlite3.Connection:
 
 
 def write(unit: Unit, start: float, seconds: float, most: int) -> dict[str, object]:
-    """Units one after another; what was acknowledged, the milliseconds of each write, and what was refused."""
-    acknowledged: list[str] = []
+    """Units one after another.
+
+    Returns:
+        What was acknowledged and at which second after the start, the
+        milliseconds of each write, and what was refused.
+    """
+    acknowledged: list[tuple[str, float]] = []
     taken: list[float] = []
     refused: Counter[str] = Counter()
     time.sleep(max(0.0, start - time.monotonic()))
@@ -122,7 +141,7 @@ def write(unit: Unit, start: float, seconds: float, most: int) -> dict[str, obje
         try:
             for done in unit(n):
                 now = time.monotonic()
-                acknowledged.append(done)
+                acknowledged.append((done, now - start))
                 taken.append(round((now - before) * 1e3, 3))
                 before = now
         except (Unavailable, sqlite3.OperationalError) as problem:
@@ -131,7 +150,7 @@ def write(unit: Unit, start: float, seconds: float, most: int) -> dict[str, obje
             refused[type(problem).__name__ + f": {problem}"] += 1
             before = time.monotonic()
         n += 1
-    return {"acknowledged": acknowledged, "taken": taken, "refused": refused, "ended": time.monotonic() - start}
+    return {"acknowledged": acknowledged, "taken": taken, "refused": refused, "ended": before - start}
 
 
 def main() -> None:
