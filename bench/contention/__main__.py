@@ -14,6 +14,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -86,9 +87,16 @@ class Setting:
 
 
 @contextmanager
-def writers(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that are ready to begin; none is left when the block ends."""
+def writers(commands: Sequence[Sequence[str]], limit: float) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that are ready to begin; none is left when the block ends, or after ``limit`` seconds."""
     started: list[subprocess.Popen[str]] = []
+
+    def end() -> None:
+        for process in started:
+            process.kill()
+
+    watchdog = threading.Timer(limit, end)
+    watchdog.start()
     try:
         started.extend(
             subprocess.Popen(each, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -100,15 +108,15 @@ def writers(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen
                 raise RuntimeError("a writer did not start")
         yield started
     finally:
-        for process in started:
-            process.kill()
+        watchdog.cancel()
+        end()
         for process in started:
             process.communicate()
 
 
 def run(commands: Sequence[Sequence[str]], seconds: float, most: int = sys.maxsize) -> list[Told]:
     """All of them at once, from one moment on."""
-    with writers(commands) as processes:
+    with writers(commands, limit=seconds + 120) as processes:
         start = time.monotonic() + 0.2 + 0.005 * len(processes)
         for process in processes:
             assert process.stdin is not None
@@ -287,7 +295,12 @@ def measure(processes: Sequence[int], seconds: float, timeout: float) -> tuple[T
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--processes", default="1,4,16,64", help="how many, a list (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each row (default: %(default)g)")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=8.0,
+        help="of each row; more than the busy timeout, or it cannot show (default: %(default)g)",
+    )
     parser.add_argument("--busy-timeout", type=float, default=5.0, help="SQLite's, in seconds (default: %(default)g)")
     given = parser.parse_args()
     compiled()

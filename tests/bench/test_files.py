@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from bench.files import criu
@@ -35,8 +37,27 @@ def test_killed_three_times_it_migrates_each_file_once() -> None:
     assert figures["Python files lost"] == 0
 
 
-def test_where_criu_does_not_run_its_reason_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without it says so, and nothing is installed."""
-    monkeypatch.setenv("PATH", "")
+def test_where_criu_does_not_run_its_reason_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without it says so, and one where it fails passes on what it says; nothing is installed."""
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(criu.NoImage, match=r"^CRIU is not installed$"):
         criu.check()
+    failing = (
+        "#!/bin/sh\necho 'Error (a.c:1): exited, status=1' >&2\necho 'Error (b.c:2): no such kernel.' >&2\nexit 1\n"
+    )
+    _command(tmp_path / "criu", failing)
+    with pytest.raises(criu.NoImage, match=r"^criu check: no such kernel$"):
+        criu.check()
+
+
+def test_where_criu_runs_its_image_is_weighed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image is all that it wrote into the directory that it was given."""
+    _command(tmp_path / "criu", '#!/bin/sh\n[ "$1" = check ] || printf 12345 > "$5/pages-1.img"\n')
+    monkeypatch.setenv("PATH", str(tmp_path))
+    criu.check()
+    assert criu.image_bytes(1, tmp_path / "images") == 5
+
+
+def _command(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
