@@ -108,7 +108,7 @@ elif operation == "prune":
     told(b"GO")
     prune(backend, "victim", backend.counters("victim").lsn)
 elif operation == "checkpoint":
-    backend._commits = 250  # so that the next commit is followed by one
+    backend._until_checkpoint = 1  # so that the next commit is followed by one
     told(b"GO")
     agent.record_turn("assistant", "one")
 elif operation == "close":

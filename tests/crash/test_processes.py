@@ -14,7 +14,7 @@ import pytest
 
 from store.backends.sqlite import SqliteBackend
 from store.errors import LeaseHeld, StoreBusy
-from store.records import TURN
+from store.records import NEXT, TURN, Draft
 from tests.engine import finished, line_of, python, request, verified
 
 OPEN = "import os, signal, sys, time\nfrom store.client import Client\n"
@@ -290,3 +290,23 @@ def test_a_killed_holder_of_the_write_lock_frees_it(tmp_path: Path, killing: lis
     assert backend.acquire(request("inside", incarnation="b" * 32)).reason == "dead"
     backend.close()
     assert [each["kind"] for each in verified(place)["inside"]] == ["lease", "lease"]
+
+
+def test_many_writers_do_not_leave_the_checkpoint_to_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write-ahead log of 32 that began together and write in turn stays about as small as that of one."""
+    handles = [SqliteBackend(tmp_path / "store") for _ in range(32)]
+    fences = []
+    for number, each in enumerate(handles):
+        asked = request(f"agent-{number}")
+        with monkeypatch.context() as patch:  # in processes of their own, whose threads have pids too
+            patch.setattr(os, "getpid", lambda number=number: 4000 + 3 * number)
+            fences.append(each.acquire(asked).lease.fence)
+    for _ in range(40):
+        for each, fence in zip(handles, fences, strict=True):
+            each.append(fence, [Draft(TURN, {"role": "user", "content": "hello"}, seq=NEXT)])
+    size = (tmp_path / "store" / "recall.db-wal").stat().st_size
+    for each in handles:
+        each.close()
+    assert size < 6_000_000  # 40 commits of each are 15 MB

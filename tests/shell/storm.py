@@ -10,13 +10,14 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "examples" / "migrate"
 RECALL = Path(sys.executable).with_name("recall")
 FILES = 16
+TEXTS = tuple(f"calls: charge{number}\n" for number in range(FILES))
 AGENT = "migrator"
 KINDS = ("script", "runner", "command", "exec", "all")
 LIMIT = 400.0  # seconds for one run
@@ -62,6 +64,7 @@ class Place:
     root: Path
     environ: dict[str, str]
     mailbox: Path
+    texts: Sequence[str]  # of the files, before
 
     @property
     def repository(self) -> Path:
@@ -73,8 +76,8 @@ class Place:
 
 
 @contextmanager
-def place(root: Path, *, resolver: bool, slowness: float = 0.08) -> Iterator[Place]:
-    """A fresh repository of 16 files, and a mail server of its own."""
+def place(root: Path, *, resolver: bool, slowness: float = 0.08, texts: Sequence[str] = TEXTS) -> Iterator[Place]:
+    """A fresh repository of files with these texts, and a mail server of its own."""
     mailbox, port = root / "mailbox", root / "port"
     home = root / "home"
     home.mkdir(parents=True)
@@ -91,8 +94,8 @@ def place(root: Path, *, resolver: bool, slowness: float = 0.08) -> Iterator[Pla
         environ["RESOLVER"] = ""
     repository = root / "repository"
     (repository / "api").mkdir(parents=True)
-    for number in range(FILES):
-        (repository / "api" / f"f{number:02}.txt").write_text(f"calls: charge{number}\n")
+    for number, text in enumerate(texts):
+        (repository / "api" / f"f{number:02}.txt").write_text(text)
     for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "Start"]):
         subprocess.run(["git", *command], cwd=repository, env=environ, check=True)
     server = subprocess.Popen([sys.executable, str(EXAMPLE / "mail_server.py"), str(mailbox), str(port), str(slowness)])
@@ -100,7 +103,7 @@ def place(root: Path, *, resolver: bool, slowness: float = 0.08) -> Iterator[Pla
         while not port.exists():
             time.sleep(0.01)
         environ["SMTP_PORT"] = port.read_text()
-        yield Place(root, environ, mailbox)
+        yield Place(root, environ, mailbox, texts)
     finally:
         server.kill()
         server.wait()
@@ -279,15 +282,25 @@ def _person(at: Place, told: Told) -> None:
     )
 
 
+def migrated(text: str) -> str:
+    """A file's text as it has to become."""
+    return re.sub("^calls: (.*)$", r"calls: v2(\1)", text, flags=re.MULTILINE)
+
+
+def commits(at: Place) -> Counter[str]:
+    """How many commits there are, by subject."""
+    log = ["git", "log", "--format=%s"]
+    told = subprocess.run(log, cwd=at.repository, env=at.environ, check=True, capture_output=True, text=True).stdout
+    return Counter(told.splitlines())
+
+
 def check(at: Place) -> None:
     """The outcome of an undisturbed run, and nothing else."""
-    for number in range(FILES):
-        text = (at.repository / "api" / f"f{number:02}.txt").read_text()
-        assert text == f"calls: v2(charge{number})\n", text
-    log = subprocess.run(
-        ["git", "log", "--format=%s"], cwd=at.repository, env=at.environ, check=True, capture_output=True, text=True
-    ).stdout.splitlines()
-    assert sorted(log) == sorted(["Start", *(f"Migrate api/f{number:02}.txt" for number in range(FILES))])
+    names = [f"f{number:02}" for number in range(len(at.texts))]
+    for name, before in zip(names, at.texts, strict=True):
+        text = (at.repository / "api" / f"{name}.txt").read_text()
+        assert text == migrated(before), text
+    assert commits(at) == {"Start": 1, **{f"Migrate api/{name}.txt": 1 for name in names}}
     status = ["git", "status", "--porcelain"]
     assert subprocess.run(status, cwd=at.repository, env=at.environ, check=True, capture_output=True).stdout == b""
     mails = list(at.mailbox.glob("*.eml"))
@@ -295,7 +308,7 @@ def check(at: Place) -> None:
     every = actions(at)
     assert not [each for each in every if each.open]
     done = Counter(each.step for each in every if each.status == "done")
-    assert done == {**{f"migrate-f{number:02}": 1 for number in range(FILES)}, "report": 1}
+    assert done == {**{f"migrate-{name}": 1 for name in names}, "report": 1}
     backend = SqliteBackend(at.store, read_only=True)
     try:
         assert not [each for each in verify(backend) if isinstance(each, Problem)]

@@ -21,6 +21,7 @@ T = TypeVar("T")
 H = TypeVar("H", bound="Handle")
 
 _CHECKPOINT_COMMITS = 250  # about 4 MB of WAL: rare enough to be cheap, often enough to stay small
+_PID_SPREAD = 157  # near the golden section of it, and without a common factor
 _CHECKPOINT_BYTES = 16 * 1024 * 1024
 _LEAVE_BYTES = 512 * 1024  # of log that the next process reads through in a millisecond
 _left: list[sqlite3.Connection] = []  # so that nothing closes them before the process ends
@@ -59,7 +60,7 @@ class Handle(Inspector):
         self._lock: WriteLock | None = None
         self._way: files.ReadOnly | None = None
         self._file: files.Identity = None  # of what is open for writing
-        self._commits = 0
+        self._until_checkpoint = 0  # commits; 0 before the first
         self._closed = False
         self.store_id = ""
         super().__init__()
@@ -171,16 +172,26 @@ class Handle(Inspector):
                         self._frame = None
                         if not durable:
                             connection.execute("PRAGMA synchronous = FULL")
-                    self._commits += 1
-                    if self._commits % _CHECKPOINT_COMMITS == 1:
+                    if self._checkpoint_is_due():
                         self._checkpoint(connection)
                 return result
             finally:
                 lock.release()
 
+    def _checkpoint_is_due(self) -> bool:
+        """Count a commit; whether a checkpoint is to follow it."""
+        if not self._until_checkpoint:  # the first: a short process leaves it to its close, unless all others have
+            # By the pid: processes that began together, and write in turn, would all make their first one
+            # together, and until then let the log grow to as many times its size. The factor keeps neighbours apart.
+            self._until_checkpoint = 1 + os.getpid() * _PID_SPREAD % _CHECKPOINT_COMMITS
+            return files.wal_size(self.directory) >= _CHECKPOINT_BYTES
+        self._until_checkpoint -= 1
+        if self._until_checkpoint:
+            return False
+        self._until_checkpoint = _CHECKPOINT_COMMITS
+        return True
+
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        if self._commits == 1 and files.wal_size(self.directory) < _CHECKPOINT_BYTES:
-            return  # a short process leaves it to its close
         with suppress(sqlite3.Error):  # the commit stands, and a later checkpoint does this one's work
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
@@ -290,7 +301,7 @@ class Handle(Inspector):
             forking.cross(self.directory)
             _keep_for_ever(self._connection)
         self._way = None  # a private copy that is left is the parent's to discard
-        self._commits = 0
+        self._until_checkpoint = 0
         super().__init__()
 
 
