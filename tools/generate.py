@@ -1,6 +1,7 @@
 """Writes what is generated: from the command tree ``completions/`` and ``docs/commands.md``, from the engine's
-signatures and docstrings the reference in ``docs/python.md``, from the table of MCP tools that in ``docs/mcp.md``;
-the beginnings of the last two are written by hand.
+signatures and docstrings the reference in ``docs/python.md``, from the table of MCP tools that in ``docs/mcp.md``,
+from what was measured the tables and numbers of ``docs/proof.md`` and the README; what is around them is written by
+hand.
 
 ``--check`` writes nothing and fails, naming them, when checked-in files are stale.
 """
@@ -14,7 +15,7 @@ from pathlib import Path
 from recall_cli.completions import SHELLS, script
 from recall_cli.exits import Exit
 from recall_cli.tree import Node, Param, tree
-from tools import mcp_reference, python_reference
+from tools import mcp_reference, proof, python_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,6 +28,8 @@ def generated() -> dict[str, str]:
     for name, below in pages:
         by_hand = (ROOT / name).read_text(encoding="utf-8").partition(below.MARK)[0]
         files[name] = f"{by_hand.rstrip()}\n\n{below.reference()}"
+    for name in proof.DOCUMENTS:
+        files[name] = proof.filled((ROOT / name).read_text(encoding="utf-8"))
     return files | {"docs/commands.md": reference()}
 
 

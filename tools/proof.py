@@ -1,0 +1,66 @@
+"""Puts what the benches measured into the texts: tables into ``docs/proof.md``, figures into it and the README.
+
+A text says where by comments. ``<!-- table: RESULT/TABLE -->`` and
+``<!-- end -->`` stand around a table of ``bench/results/RESULT.json``, with
+what it was measured on below it; ``<!-- of: RESULT/FIGURE -->`` and
+``<!-- end -->`` around one number in a sentence.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+from bench.report import Cell, Result, Table, load
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = ("docs/proof.md", "README.md")
+_TABLE = re.compile(r"<!-- table: ([\w-]+)/([^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
+_FIGURE = re.compile(r"<!-- of: ([\w-]+)/([^>]+?) -->[^<]*<!-- end -->")
+_result = functools.cache(load)
+
+
+def filled(text: str) -> str:
+    """The text with what was measured last.
+
+    Raises:
+        KeyError: it asks for a table or a figure that no result has.
+    """
+    text = _TABLE.sub(lambda match: f"<!-- table: {match[1]}/{match[2]} -->\n{_table(match[1], match[2])}<!-- end -->", text)
+    return _FIGURE.sub(lambda match: f"<!-- of: {match[1]}/{match[2]} -->{_figure(match[1], match[2])}<!-- end -->", text)
+
+
+def _table(result: str, name: str) -> str:
+    of = _result(result)
+    table = next((each for each in of.tables if each.name == name), None)
+    if table is None:
+        raise KeyError(f"{result} has no table {name}; it has {', '.join(each.name for each in of.tables)}")
+    notes = "".join(f"- {note}\n" for note in table.notes)
+    return f"\n{_markdown(table)}\n{notes}\n" if notes else f"\n{_markdown(table)}\n"
+
+
+def _markdown(table: Table) -> str:
+    numeric = [all(isinstance(row[n], int | float) for row in table.rows) for n in range(len(table.columns))]
+    lines = [list(table.columns), ["---:" if each else "---" for each in numeric], *table.cells()]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def _figure(result: str, name: str) -> str:
+    of = _result(result)
+    known = {**of.figures, "measured on": _machine(of)}
+    if name not in known:
+        raise KeyError(f"{result} has no figure {name}; it has {', '.join(known)}")
+    return _shown(known[name])
+
+
+def _shown(figure: Cell) -> str:
+    if isinstance(figure, float):
+        return f"{figure:,.2f}" if figure < 10 else f"{figure:,.0f}"
+    return f"{figure:,}" if isinstance(figure, int) else figure
+
+
+def _machine(of: Result) -> str:
+    machine = ", ".join(of.machine.values())
+    versions = ", ".join(f"{name.replace('recall-memory', 'Recall')} {version}" for name, version in of.versions.items())
+    return f"{of.measured} by `{of.command}` on {machine}; {versions}"
