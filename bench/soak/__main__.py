@@ -148,7 +148,9 @@ def main() -> int:
     seed = int.from_bytes(os.urandom(4), "big") if given.seed is None else given.seed
     stores = ("sqlite", "bucket") if given.store == "both" else (given.store,)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leave nothing behind then either
-    print(f"seed {seed}: python -m bench.soak --store {given.store} --minutes {given.minutes:g} --seed {seed}", flush=True)
+    print(
+        f"seed {seed}: python -m bench.soak --store {given.store} --minutes {given.minutes:g} --seed {seed}", flush=True
+    )
     whole = Table("soak", COLUMNS)
     for store in stores:
         with scratch() as place:

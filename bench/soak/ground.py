@@ -16,7 +16,6 @@ from bench.soak.plan import MACHINES, Event
 from store import asides
 from store.backends.sqlite import SqliteBackend
 from store.canonical import first_hash
-from store.errors import NotFound
 from store.shipping import evidence
 from store.shipping.attaching import attach
 from store.shipping.bucket import DEFAULT, Location
@@ -240,5 +239,3 @@ _FAULTS: dict[str, tuple[str, Callable[[float], Fault]]] = {
 def copied(path: Path, to: Path) -> None:
     """Copy a directory by another process: one that opens and closes a database file loses SQLite's locks on it."""
     subprocess.run(["cp", "-R", path, to], check=True)
-
-

@@ -1,4 +1,4 @@
-"""Everything that happened in a soak, as it is seen from outside the processes: what the invariants are checked over."""
+"""Everything that happened in a soak, seen from outside the processes: what the invariants are checked over."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def intents_come_first(history: History) -> Iterator[str]:
         for deed in deeds:
             place = (deed["key"], deed["epoch"], deed["lsn"])
             if deed["what"] == "effect" and intents.get(place) != deed["class"]:
-                yield f"{agent}: {deed['step']} happened with key {deed['key']}, and lsn {deed['lsn']} is no intent of it"
+                yield f"{agent}: {deed['step']} happened ({deed['key']}), and lsn {deed['lsn']} is no intent of it"
 
 
 def nothing_happens_twice(history: History) -> Iterator[str]:
@@ -175,7 +175,7 @@ def first_close_wins(history: History) -> Iterator[str]:
         shut: dict[int, tuple[object, ...]] = {}
         for each in _actions(log):
             if each.seq in shut and shut[each.seq] != _outcome(each):
-                yield f"{agent} lsn {each.lsn}: {each.key} was {shut[each.seq][1]}, and became {each.body.get('status')}"
+                yield f"{agent} lsn {each.lsn}: {each.key} was {shut[each.seq]}, and is {_outcome(each)}"
             if each.body.get("status") in CLOSED:
                 shut.setdefault(each.seq, _outcome(each))
 

@@ -29,10 +29,10 @@ from bench.soak.outside import Fence, Outside
 from store.actions import ActionEnd
 from store.backends.sqlite import SqliteBackend
 from store.client import Client
-from store.errors import Fenced, LeaseHeld, LeaseLost, NeedsSettling, NotFound, RecallError, Unavailable
+from store.errors import ActionClosed, Fenced, LeaseHeld, LeaseLost, NeedsSettling, NotFound, RecallError, Unavailable
+from store.value import value
 from store.values import Action
 from store.views import View
-from store.value import value
 from tests.briefing_parser import parse
 
 SCRIPT = Path(__file__).with_name("worker.sh")
@@ -187,7 +187,8 @@ class Worker:
         self.acks("record", uid=uid, kind="turn")
 
     def state(self, step: int | None = None) -> None:
-        uid, given = self.uid(), {} if step is None else {"step": step}
+        uid = self.uid()
+        given: dict[str, Any] = {} if step is None else {"step": step}
         plan = [self.chance.choice(_HOSTILE), "go on"]
         self.agent.update_working_state(goal="Outlive them all", plan=plan, notes=f"[[{uid}]]", **given)
         self.acks("record", uid=uid, kind="working_state")
@@ -261,7 +262,11 @@ class Worker:
         self.pause(40)
         status = "abandoned" if told == "refused" else "done"
         uid = self.uid()
-        self.agent.end_action(seq, status, f"[[{uid}]] {told}")
+        try:
+            self.agent.end_action(seq, status, f"[[{uid}]] {told}")
+        except ActionClosed:  # by a successor, while we were stopped; the next write says the rest
+            self.acks("closed already", seq=seq)
+            return
         self.acks("closed", uid=uid, seq=seq, key=key, status=status)
 
     def _begun(self, tool: str, class_: str, number: int, step: str) -> Action | None:
@@ -296,7 +301,9 @@ class Worker:
 def shell(task: Task) -> None:
     """The same agent's life as a script below ``recall exec``; does not return."""
     Acks(task.acks)("started")
-    resolver = f"{sys.executable} {Path(__file__).with_name('outside.py')} asked {task.outside}" if task.resolver else ""
+    resolver = (
+        f"{sys.executable} {Path(__file__).with_name('outside.py')} asked {task.outside}" if task.resolver else ""
+    )
     command = [sys.executable, "-m", "recall_cli", "exec", task.agent, "--holder", task.worker]
     command += ["--ttl", f"{task.ttl}s", "--wait", f"{task.wait}s", "--grace", "5s", "--", "bash", str(SCRIPT)]
     given = {"ACKS": task.acks, "OUTSIDE": task.outside, "RESOLVER": resolver, "WORKER": task.worker}
@@ -325,6 +332,13 @@ def person(task: Task) -> None:
         acks("person", seq=each.seq, key=each.key, status=status, code=code)
 
 
+_KINDS: dict[str, Callable[[Task], None]] = {
+    "python": lambda task: Worker(task).live(),
+    "shell": shell,
+    "person": person,
+}
+
+
 def main() -> None:
     """Fork what stdin says, until it ends; then all of them die with this process."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who is killed is gone, and no zombie
@@ -343,8 +357,8 @@ def main() -> None:
         os.dup2(os.open(f"{task.acks}.stderr", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), 1)
         os.dup2(1, 2)
         try:
-            {"shell": shell, "person": person}.get(task.kind, lambda task: Worker(task).live())(task)
-        except BaseException:
+            _KINDS[task.kind](task)
+        except BaseException:  # noqa: BLE001 (whatever it is, the soak has to hear of it)
             Acks(task.acks)("crashed", problem=traceback.format_exc()[-2000:])
         os._exit(0)
 
