@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,10 +35,13 @@ class Ground:
     Attributes:
         place: of everything that the soak keeps.
         injected: faults that happened, by kind.
+        settling, verifying: the commands, on each machine, before everything is compared, and that compare it.
     """
 
     store = "sqlite"
     machines = 1
+    settling: Sequence[Sequence[str]] = ()
+    verifying: Sequence[Sequence[str]] = (("verify",),)
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -93,10 +96,6 @@ class Ground:
         with self._reader(0) as store:
             return sum(1 for _ in View(store, agent).pending())
 
-    def verify(self, recall: Callable[..., str]) -> list[str]:
-        """What verify says, where it finds something."""
-        return list(filter(None, [recall(self.directory(0), "verify")]))
-
 
 def _first(store: SqliteBackend, agent: str) -> bytes:
     lease = store.lease(agent)
@@ -108,6 +107,8 @@ class Machines(Ground):
 
     store = "bucket"
     machines = MACHINES
+    settling = (("sync", "push", "--all"), ("sync", "pull", "--all"))
+    verifying = (("verify",), ("verify", "--remote"))
 
     def __init__(self, place: Path, server: Server) -> None:
         super().__init__(place)
@@ -204,11 +205,6 @@ class Machines(Ground):
                 for each in left.records():
                     history.kept.update(Entry.of(each.line, each.hash).uids)
         return count
-
-    def verify(self, recall: Callable[..., str]) -> list[str]:
-        found = [recall(self.directory(machine), "verify") for machine in range(self.machines)]
-        found += [recall(self.directory(machine), "verify", "--remote") for machine in range(self.machines)]
-        return list(filter(None, found))
 
 
 class _Late(Fault):

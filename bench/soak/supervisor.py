@@ -19,10 +19,11 @@ from bench.soak.ground import Ground, Machines, copied
 from bench.soak.history import History, Life, Witness
 from bench.soak.invariants import ALL, broken
 from bench.soak.plan import AGENTS, SHELLS, Event, events, starts
+from bench.soak.probes import looking_does_not_touch, one_bad_record_bricks_nothing
 from bench.soak.worker import Task
 
 _PATIENCE = 3.0  # seconds that an event waits for acknowledgements
-_CHECK_EVERY = 3.0  # seconds; more where a check takes longer than a tenth of it
+_CHECK_EVERY = 3.0  # seconds; more where a check takes longer than a third of it
 
 
 class Violation(Exception):
@@ -142,13 +143,14 @@ class Supervisor:
         self.ground.tick()
         if now >= self._next_check:
             self.check()
-            self._next_check = time.monotonic() + max(_CHECK_EVERY, 10 * (time.monotonic() - now))
+            self._next_check = time.monotonic() + max(_CHECK_EVERY, 3 * (time.monotonic() - now))
 
     # -- processes -----------------------------------------------------------------------------------
 
     def _of(self, number: int) -> list[Process]:
         """An agent's, the one that was started first in front."""
-        return [each for each in self._running if each.life.agent == self.agents[number]]
+        its = (each for each in self._running if each.life.agent == self.agents[number])
+        return [each for each in its if each.life.kind != "person"]
 
     def _start(self, number: int, machine: int, *, kind: str = "", most: int | None = None) -> Process:
         given = next(self._starts[number])
@@ -175,8 +177,7 @@ class Supervisor:
         self._mother.stdin.write(json.dumps(vars(task)).encode() + b"\n")
         self._mother.stdin.flush()
         process = Process(life, int(self._mother.stdout.readline()), machine, given.ttl)
-        if kind != "person":
-            self._running.append(process)
+        self._running.append(process)
         return process
 
     def _kill(self, process: Process) -> None:
@@ -260,6 +261,7 @@ class Supervisor:
             return
         for each in its:
             self._kill(each)
+        _end_all(ground.directory(machine))
         self.witness.poll()
         for life in self.history.lives.values():
             life.lost |= life.place == ground.name(machine)
@@ -271,11 +273,17 @@ class Supervisor:
         with (self.ground.place / "commands").open("ab") as said:
             return subprocess.Popen(command, env=self._environ, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
 
-    def recall(self, directory: Path, *words: str) -> str:
-        """What a command says, if it does not exit with 0; else nothing."""
+    def recall(self, directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+        """A ``recall`` command, to its end."""
         command = [*self._recall, "--dir", str(directory), *words]
-        done = subprocess.run(command, env=self._environ, capture_output=True, text=True, check=False)
-        return "" if done.returncode == 0 else f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+        return subprocess.run(command, env=self._environ, capture_output=True, text=True, check=False)
+
+    def _expect(self, machine: int, *words: str) -> None:
+        """It has to exit with 0. Raises Violation."""
+        done = self.recall(self.ground.directory(machine), *words)
+        if done.returncode:
+            said = f"{done.stdout}{done.stderr}"
+            raise Violation(f"machine {machine}: recall {' '.join(words)}: exit {done.returncode}\n{said}")
 
     # -- checks ----------------------------------------------------------------------------------------
 
@@ -306,13 +314,11 @@ class Supervisor:
             self._kill(each)
         self._drain(5)
         for _ in range(5):
-            pending = [n for n in range(AGENTS) if self._last_look(n)]
-            if not pending:
+            if not self._settle():
                 break
-        for machine in range(self.ground.machines if self.ground.store == "bucket" else 0):
-            for word in ("push", "pull"):
-                if said := self.recall(self.ground.directory(machine), "sync", word, "--all"):
-                    raise Violation(f"machine {machine}: {said}")
+        for machine in range(self.ground.machines):
+            for words in self.ground.settling:
+                self._expect(machine, *words)
         self.counts["set aside"] = self.ground.gather(self.history, self.agents)
         self.check()
         self.witness.look_outside()
@@ -320,24 +326,38 @@ class Supervisor:
             self.history.log(agent).again = self.ground.read_again(agent)
         self.history.ended = True
         self.check()
-        if found := self.ground.verify(self.recall):
-            raise Violation("verify: " + "\n".join(found))
-        self.checks += 1
+        for machine in range(self.ground.machines):
+            for words in self.ground.verifying:
+                self._expect(machine, *words)
+        there, copy = self.ground.directory(0), self.ground.place / "damaged"
+        found = [*looking_does_not_touch(self.recall, there, self.agents)]
+        found += one_bad_record_bricks_nothing(self.recall, there, self.agents, copy)
+        if found:
+            raise Violation("\n".join(found))
+        self.checks += 2 + self.ground.machines * len(self.ground.verifying)
 
-    def _last_look(self, number: int) -> bool:
-        """Let a process and a person settle an agent's last calls; whether something is open still."""
-        machine = number % self.ground.machines
-        self._start(number, machine, kind="python", most=0)
-        self._drain(60)
-        self._running.append(self._start(number, machine, kind="person"))
-        self._drain(60)
-        return self.ground.open_actions(self.agents[number]) > 0
+    def _settle(self) -> bool:
+        """Let a process and then a person settle each agent's last calls; whether something is open still."""
+        for kind in ("python", "person"):
+            for number in range(AGENTS):
+                self._start(number, number % self.ground.machines, kind=kind, most=0)
+            self._drain(120)
+        return any(self.ground.open_actions(agent) for agent in self.agents)
 
     def _drain(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while self._running and time.monotonic() < until:
             self._tick()
             time.sleep(0.01)
+
+
+def _end_all(directory: Path) -> None:
+    """SIGKILL for every process that was started on a machine: its directory is in their words or variables."""
+    named = bytes(directory)
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if named in (each / "cmdline").read_bytes() + (each / "environ").read_bytes():
+                os.kill(int(each.name), signal.SIGKILL)
 
 
 def _is_child(pid: int, parent: int) -> bool:
