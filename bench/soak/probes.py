@@ -37,19 +37,18 @@ def _files(directory: Path) -> dict[str, str]:
 
 
 def one_bad_record_bricks_nothing(recall: Recall, directory: Path, agents: Sequence[str], copy: Path) -> Iterator[str]:
-    """8. In a copy where a turn of one agent is damaged verify names it, and that agent and others are read and resumed."""
+    """8. In a copy where one turn is damaged verify names it, and its agent and the others are read and resumed."""
     copied(directory, copy)
-    bad = agents[0]
     with tampering(copy) as connection:
-        turns = "SELECT branch, lsn FROM records WHERE agent = ? AND kind = 'turn' ORDER BY lsn"
-        found = connection.execute(turns, (bad,)).fetchall()
-        branch, lsn = found[len(found) // 2]
+        turns = "SELECT agent, branch, lsn FROM records WHERE kind = 'turn' ORDER BY agent, lsn"
+        found = connection.execute(turns).fetchall()
+        bad, branch, lsn = found[len(found) // 2]
         damage = "UPDATE records SET line = 'no JSON' WHERE agent = ? AND branch = ? AND lsn = ?"
         connection.execute(damage, (bad, branch, lsn))
     verified = recall(copy, "verify")
     if verified.returncode != 9 or f"{bad} lsn {lsn}" not in verified.stdout:
         yield f"one_bad_record_bricks_nothing: verify does not name {bad} lsn {lsn}: {verified.stdout}"
-    for words in (("turns", "list"), ("resume", bad), ("resume", agents[-1])):
+    for words in (("turns", "list", bad), ("resume", bad), ("resume", agents[-1])):
         done = recall(copy, *words)
         if done.returncode:
             yield f"one_bad_record_bricks_nothing: {' '.join(words)}: exit {done.returncode}: {done.stderr}"

@@ -82,6 +82,7 @@ class Supervisor:
         self._at = [number % self.ground.machines for number in range(AGENTS)]  # the machine of its next process
         self._running: list[Process] = []
         self._copies: dict[int, Path] = {}
+        self._commands: list[subprocess.Popen[bytes]] = []
         self._until = self._next_check = 0.0
         self._recall = [sys.executable, "-m", "recall_cli"]
         self._environ = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -117,6 +118,9 @@ class Supervisor:
             self._mother.communicate()
             for each in self._running:
                 each.signal(signal.SIGKILL)
+            for command in self._commands:
+                command.kill()
+                command.wait()
 
     def _wait(self, gap: int) -> None:
         """Until so many more acknowledgements came; not for ever, since everybody may be waiting."""
@@ -132,6 +136,7 @@ class Supervisor:
         for each in dead:
             self._running.remove(each)
         now = time.monotonic()
+        self._commands = [each for each in self._commands if each.poll() is None]
         for each in self._running:
             taken = each.rival is not None and any(each.rival.of("lease"))
             if each.wakes and (now >= each.wakes or taken):
@@ -207,9 +212,11 @@ class Supervisor:
     # -- events ----------------------------------------------------------------------------------------
 
     def _do(self, event: Event) -> None:
-        self.counts[event.kind] += 1
         here = self._at[event.agent]
         there = event.machine % self.ground.machines
+        if event.kind == "restore" and there not in self._copies:
+            return
+        self.counts[event.kind] += 1
         its = self._of(event.agent)
         holder = its[0] if its else self._start(event.agent, here)
         match event.kind:
@@ -257,8 +264,6 @@ class Supervisor:
                 if not each.wakes:
                     each.signal(signal.SIGCONT)
             return
-        if kind == "restore" and machine not in self._copies:
-            return
         for each in its:
             self._kill(each)
         _end_all(ground.directory(machine))
@@ -267,11 +272,12 @@ class Supervisor:
             life.lost |= life.place == ground.name(machine)
         ground.begin_again(machine, self._copies.get(machine) if kind == "restore" else None)
 
-    def _run(self, machine: int, *words: str) -> subprocess.Popen[bytes]:
+    def _run(self, machine: int, *words: str) -> None:
         """A ``recall`` command that nobody waits for."""
         command = [*self._recall, "--dir", str(self.ground.directory(machine)), *words]
         with (self.ground.place / "commands").open("ab") as said:
-            return subprocess.Popen(command, env=self._environ, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+            null = subprocess.DEVNULL
+            self._commands.append(subprocess.Popen(command, env=self._environ, stdin=null, stdout=said, stderr=said))
 
     def recall(self, directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
         """A ``recall`` command, to its end."""
@@ -346,7 +352,7 @@ class Supervisor:
 
     def _drain(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while self._running and time.monotonic() < until:
+        while (self._running or self._commands) and time.monotonic() < until:
             self._tick()
             time.sleep(0.01)
 

@@ -166,6 +166,8 @@ class Worker:
         except Unavailable as problem:
             self.acks("unavailable", code=problem.code)
             self.pause(100)
+        except ActionClosed as problem:  # by a successor, while we were stopped; the next write says the rest
+            self.acks("closed already", seq=problem.details["seq"])
 
     def _refused(self, problem: Fenced) -> None:
         """Fenced; whoever is goes on trying, and nothing of it may be accepted."""
@@ -262,11 +264,7 @@ class Worker:
         self.pause(40)
         status = "abandoned" if told == "refused" else "done"
         uid = self.uid()
-        try:
-            self.agent.end_action(seq, status, f"[[{uid}]] {told}")
-        except ActionClosed:  # by a successor, while we were stopped; the next write says the rest
-            self.acks("closed already", seq=seq)
-            return
+        self.agent.end_action(seq, status, f"[[{uid}]] {told}")
         self.acks("closed", uid=uid, seq=seq, key=key, status=status)
 
     def _begun(self, tool: str, class_: str, number: int, step: str) -> Action | None:
