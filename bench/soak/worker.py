@@ -340,6 +340,7 @@ _KINDS: dict[str, Callable[[Task], None]] = {
 def main() -> None:
     """Fork what stdin says, until it ends; then all of them die with this process."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who is killed is gone, and no zombie
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the supervisor, and its end ends this
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     for line in sys.stdin:
         child = os.fork()
@@ -350,6 +351,7 @@ def main() -> None:
         if libc is not None:
             libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         task = Task(**json.loads(line))
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         os.dup2(os.open(f"{task.acks}.stderr", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), 1)
