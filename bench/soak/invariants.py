@@ -2,7 +2,9 @@
 
 The number before each is that of the invariant in section 3 of the design.
 Two more (7 and 8) are no question of history, and are tried on the store that
-is left at the end: ``probes.py``.
+is left at the end: ``probes.py``. Of 9 only the budget is checked here, and 11
+as 6: what was acknowledged is there, whichever door it came through. That it
+survives the loss of power is not tried.
 """
 
 from __future__ import annotations

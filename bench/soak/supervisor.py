@@ -118,8 +118,9 @@ class Supervisor:
             self._mother.communicate()
             for each in self._running:
                 each.signal(signal.SIGKILL)
+            for machine in range(self.ground.machines):
+                _end_all(self.ground.directory(machine))
             for command in self._commands:
-                command.kill()
                 command.wait()
 
     def _wait(self, gap: int) -> None:
