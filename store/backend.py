@@ -123,6 +123,9 @@ class Backend(Protocol):
            makes its lineage; the first one of an imported log makes a new
            lineage and names the old one with its last lsn and hash.
         5. It is durable when it returns (power loss included).
+
+        A store that ships gives the caller's own lapsed lease back as it is
+        (``request.again``), if a renewal that was under way has come through.
         """
         ...
 

@@ -140,9 +140,11 @@ class Keeper:
             except LeaseExpired:
                 if mended:
                     raise
-                fence, mended = self._again(fence), True
+                lapsed, fence = fence, self._again(fence)
+                mended = fence != lapsed  # the same: a renewal that was under way has come through meanwhile
             except LeaseLost as problem:
-                newer = self._fence
+                with self._lock:  # another thread of ours may be about to learn that it acquired again
+                    newer = self._fence
                 if newer is None or newer == fence or newer.incarnation != fence.incarnation:
                     self._lose(problem, fence)
                     raise
@@ -183,7 +185,8 @@ class Keeper:
                 self._lose(problem, lapsed)
                 raise
             self._fence = acquired.lease.fence
-        self._tell("again", acquired.lease.epoch)
+        if acquired.lease.fence != lapsed:
+            self._tell("again", acquired.lease.epoch)
         return acquired.lease.fence
 
     def _tell(self, event: Event, epoch: int) -> None:

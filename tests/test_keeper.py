@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from store.backend import Acquired
 from store.backends.sqlite import SqliteBackend
 from store.errors import LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld
 from store.keeper import Keeper
-from store.lease import Fence
+from store.lease import Fence, LeaseRequest
 from store.process import Process
 from store.records import Draft, Record
 from tests.engine import SetClock, hold, request
@@ -213,3 +214,44 @@ def test_a_keeper_that_is_forgotten_stops_renewing(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     backend.close()
+
+
+def test_a_write_that_meets_the_new_epoch_before_its_keeper_knows_it_is_not_lost(
+    backend: SqliteBackend, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread has acquired again and does not know it yet; another one's write waits for it, and lands."""
+    told: list[tuple[str, int]] = []
+    keeper = keeper_of(backend, told)
+    keeper.acquire()
+    clock.move(60)
+    acquired, go_on = threading.Event(), threading.Event()
+    acquire = backend.acquire
+
+    def slow(request: LeaseRequest) -> Acquired:
+        granted = acquire(request)
+        acquired.set()
+        assert go_on.wait(20)
+        return granted
+
+    monkeypatch.setattr(backend, "acquire", slow)
+    renewing = threading.Thread(target=keeper.renew)
+    renewing.start()
+    assert acquired.wait(20)
+    landed: list[Record] = []
+    refused: list[Exception] = []
+
+    def write() -> None:
+        try:
+            landed.extend(turn(keeper, backend))
+        except LeaseLost as problem:
+            refused.append(problem)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    writing.join(0.3)  # it meets the new epoch in the database meanwhile
+    go_on.set()
+    writing.join(20)
+    renewing.join(20)
+    assert not refused
+    assert [each.epoch for each in landed] == [2]
+    assert told == [("acquired", 1), ("again", 2)]

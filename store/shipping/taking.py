@@ -35,6 +35,9 @@ class Taking(Looker):
         with self._locked(request.agent):
             self._check_attached()
             local = self._local(request.agent)
+            revived = self._revived(request)
+            if revived is not None:
+                return Acquired(revived, "again", revived)
             tries = Tries(self, lambda reason: RemoteUnreachable(remote=self.bucket.name, reason=reason))
             while True:
                 seen = self._look(local)
@@ -59,6 +62,16 @@ class Taking(Looker):
                 if after.head is not None and after.head.wid == new.wid:
                     return self._granted(local, new, after.etag, request, reason, seen.head, stamp.now)
                 tries.again(f"taking the lease: {swap.reason}")
+
+    def _revived(self, request: LeaseRequest) -> Lease | None:
+        """The caller's own lease, if it did not lapse after all: a renewal that was under way has come through.
+
+        Others of its process may be writing under it again, and a new epoch would set aside what they write.
+        """
+        row = self.store.lease(request.agent)
+        if request.again is None or row is None or row.state != "held" or not row.is_of(request.again):
+            return None
+        return row if protocol.elapsed_ms(row.renewed, self.store.clock.now()) < row.ttl_ms else None
 
     def _reason(self, local: Local, seen: Seen, request: LeaseRequest) -> str:
         """Why the lease may be taken. Raises LeaseHeld, LeaseLost or TakenAway."""

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -85,12 +86,24 @@ def shared_server(name: str, factory: pytest.TempPathFactory) -> Server:
 
 
 def own_server(name: str, directory: Path, bucket: str) -> Server:
-    """A server that nobody else uses, with one bucket of that name; it ends with this process."""
+    """A server that nobody else uses, with one bucket of that name; it ends with this process, or by ``end_own``."""
     _need(name)
     directory.mkdir()
-    server, _ = _start(name, directory)
+    server, _own[directory] = _start(name, directory)
     server.client().create_bucket(Bucket=bucket)
     return server
+
+
+def end_own(directory: Path) -> None:
+    """End the server of that directory, and wait until it is gone, so that its files can be deleted."""
+    os.close(_own.pop(directory))
+    with (directory / "users").open("a") as users:
+        while (directory / "ready").exists():
+            time.sleep(0.02)
+        fcntl.flock(users, fcntl.LOCK_EX)  # which the server's keeper has until it is over
+
+
+_own: dict[Path, int] = {}
 
 
 _started: dict[str, tuple[Server, int]] = {}

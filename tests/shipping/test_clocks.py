@@ -213,6 +213,33 @@ def test_10_the_lease_is_measured_from_before_the_write_was_sent(world: World) -
     world.check()
 
 
+def test_10_a_renewal_that_comes_through_late_leaves_nothing_to_be_acquired_again(world: World) -> None:
+    """Found lapsed by one thread while another one's renewal is under way: the same epoch, nothing is set aside."""
+    clock = SetClock()
+    events: list[tuple[str, int]] = []
+    store = world.machine("a", clock=clock)
+    agent = resumed(store, on_event=lambda event, epoch: events.append((event, epoch)))
+    clock.move(TTL * 2 / 3 + 1)
+    renewal = world.proxy.inject(faults.Pause(answered=True), "put", key="head.json")
+    renewing = threading.Thread(target=lambda: store.shipper.push(fence_of(agent), renew=True))
+    renewing.start()
+    renewal.wait_for_waiting()
+    writing = threading.Thread(target=lambda: agent.record_turn("user", "under the lease that did not lapse"))
+    writing.start()  # it finds the lease lapsed, and waits for its turn at the bucket
+    writing.join(0.3)
+    assert writing.is_alive()
+    renewal.release()
+    renewing.join(30)
+    writing.join(30)
+    agent.begin_action("charge", "idempotent", "1")
+    world.promise(store)
+    assert (agent.epoch, world.head().epoch, store.counters(AGENT).turns) == (1, 1, 1)
+    assert events == [("acquired", 1)]
+    assert left(store) == []
+    agent.release()
+    world.check()
+
+
 @pytest.mark.parametrize("taken", [False, True], ids=["nobody took over", "another took over"])
 def test_12_a_barrier_that_took_too_long_starts_no_tool(world: World, taken: bool) -> None:
     """Row 12 and rule 6: past two thirds of the ttl nothing is started, though the bucket has the intent by then."""
