@@ -216,7 +216,11 @@ class Keeper:
             if not self.held or self._fence is None:
                 return False
             fence = self._fence
-        released = self._backend.release(fence)  # busy or full, it is still ours to give back
+        try:
+            released = self._backend.release(fence)  # busy or full, it is still ours to give back
+        except LeaseLost as problem:
+            self._lose(problem, fence)
+            raise
         with self._lock:
             if self._fence == fence:
                 self._fence = None

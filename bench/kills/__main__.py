@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
+from subprocess import SubprocessError
 
 from bench.kills.contenders import Contender, ours
 from bench.kills.peers import peers
@@ -73,8 +74,8 @@ def carry_out(planned: Sequence[Planned], base: Path, jobs: int) -> list[Tally]:
         for attempt, kill in enumerate(kills):
             try:
                 ended = run(contender, setup, kill, base / f"{number}-{attempt}")
-            except (HarnessFailed, AssertionError) as problem:
-                tally.failures.append(str(problem))
+            except (HarnessFailed, AssertionError, OSError, SubprocessError) as problem:
+                tally.failures.append(f"{contender.key} {setup} {kill}: {problem}")
                 continue
             tally.ended.append((kill, ended))
             if ended.killed:

@@ -182,7 +182,10 @@ def _hear(told: int, process: subprocess.Popen[bytes], what: bytes, seconds: flo
         while time.monotonic() < deadline:
             # Between two writers the pipe reads as ended: then there is nothing to wait for but the next one.
             ready, _, _ = select.select([told, handle], [], [], 1)
-            said = os.read(told, 64) if told in ready else b""
+            said = b""
+            if told in ready:
+                with suppress(BlockingIOError):  # it read as ended, and the next writer has come since
+                    said = os.read(told, 64)
             if what in said:
                 return True
             if handle in ready:
