@@ -1,8 +1,7 @@
 """``recall mcp`` beside ``recall mcp`` of polign-recall: each tool on an empty store and at 10,000 turns.
 
 Both are driven by the same client, this one, over the same kind of pipe, in
-turn. The peer's command is looked for where the interop tests install it
-(``pytest tests/interop``); without it only ours is measured, and that is said.
+turn. Where the peer cannot be installed only ours is measured, and that is said.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bench.measure import ROOT, compiled, recall_command, scratch
+from bench.measure import compiled, recall_command, scratch
+from tests.interop.clients import NotInstalled, clients
 
 TURNS = 10_000
 CALLS = 15  # of each tool; the median counts
@@ -125,20 +125,14 @@ class Server:
                 time.sleep(0.05)
 
 
-def peer_command() -> str:
-    """polign-recall's command, where the interop tests have installed it; "" if they have not."""
-    found = sorted(ROOT.glob(".interop/*/bin/recall"))
-    return str(found[-1]) if found else ""
-
-
 @contextmanager
 def servers() -> Iterator[list[Server]]:
     with scratch() as directory:
         made = [Server("ours", recall_command(), directory / "ours")]
-        if peer_command():
-            made.append(Server("peer", peer_command(), directory / "peer"))
-        else:
-            print("polign-recall is not installed here (pytest tests/interop does it): ours alone")
+        try:
+            made.append(Server("peer", str(clients().with_name("recall")), directory / "peer"))
+        except NotInstalled as problem:
+            print(f"ours alone: {problem}")
         try:
             yield made
         finally:
