@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,26 +69,20 @@ def in_turn(
 
 def grown(each: Contender, most: int, seconds: float) -> tuple[float, float]:
     """KB of its files when it is closed, and what 1,000 turns add to them, by up to ``most`` turns."""
-    each.close()
     before = each.bytes()
-    each.open()
     until, turns = time.monotonic() + seconds, 0
     while turns < most and (time.monotonic() < until or not turns):
         each.do("turn")
         turns += 1
-    each.close()
-    after = each.bytes()
-    each.open()
-    return before / 1000, (after - before) / turns
+    return before / 1000, (each.bytes() - before) / turns
 
 
-def measure(
-    contenders: Sequence[Contender], shell: Shell, turns: int, build: float, times: int, seconds: float, tables: Tables
-) -> None:
+def measure(contenders: Sequence[Contender], shell: Shell, turns: int, given: Namespace, tables: Tables) -> None:
     """Everything at one size of the history, to which it is filled first."""
+    times, seconds = given.times, given.seconds
     for each in contenders:
         begun = time.monotonic()
-        there = each.fill(turns, build)
+        there = each.fill(turns, given.build)
         taken = time.monotonic() - begun
         say(f"{turns:,} turns: {each.name} has {there:,} after {taken:.0f} s")
         if there < turns:
@@ -101,7 +96,7 @@ def measure(
         megabytes = each.megabytes()
         tables.grown(each.name, turns, *grown(each, min(max(50, turns // 5), 1000), seconds), megabytes)
     say(f"{turns:,} turns: the shell")
-    shell.fill(turns, build)
+    shell.fill(turns, given.build)
     tables.commands(turns, in_turn([shell], [(each,) for each in shell.operations], times, seconds))
 
 
@@ -109,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> Result:
     parser = arguments(__doc__)
     parser.add_argument("--sizes", default="0,1000,10000,100000", help="turns of history, rising")
     parser.add_argument("--times", type=int, default=300, help="how often each operation is done at each size")
-    parser.add_argument("--seconds", type=float, default=10.0, help="the most for one operation of one contender")
+    parser.add_argument("--seconds", type=float, default=8.0, help="the most for one operation of one contender")
     parser.add_argument("--build", type=float, default=240.0, help="the most seconds to fill one history to one size")
     parser.add_argument("--traced", type=int, default=20, help="of how many of each operation syncs are counted")
     parser.add_argument("--alone", action="store_true", help="without the peers")
@@ -131,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> Result:
         tables = Tables([each.name for each in contenders], given.times, given.seconds)
         with opened(contenders):
             for turns in map(int, given.sizes.split(",")):
-                measure(contenders, shell, turns, given.build, given.times, given.seconds, tables)
+                measure(contenders, shell, turns, given, tables)
     options = f"--sizes {given.sizes} --times {given.times} --seconds {given.seconds:g} --build {given.build:g}"
     versions = dict(peer_versions(python, PEERS)) if python else {}
     result = Result(

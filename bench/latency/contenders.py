@@ -95,11 +95,15 @@ class Contender:
         return float(json.loads(answer))
 
     def bytes(self) -> int:
-        """What its files take of the disk."""
+        """What its files take of the disk when it is closed."""
+        if not self._dies:  # whose file is whole without
+            self.close()
         total = 0
         for each in self.directory.rglob("*"):
             with suppress(OSError):
                 total += each.stat().st_blocks * 512
+        if not self._dies:
+            self.open()
         return total
 
     def processes(self) -> list[int]:
