@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> Result:
     parser = arguments(__doc__)
     parser.add_argument("--sizes", default="0,1000,10000,100000", help="turns of history, rising")
     parser.add_argument("--times", type=int, default=300, help="how often each operation is done at each size")
-    parser.add_argument("--seconds", type=float, default=8.0, help="the most for one operation of one contender")
+    parser.add_argument("--seconds", type=float, default=6.0, help="the most for one operation of one contender")
     parser.add_argument("--build", type=float, default=240.0, help="the most seconds to fill one history to one size")
     parser.add_argument("--traced", type=int, default=20, help="of how many of each operation syncs are counted")
     parser.add_argument("--alone", action="store_true", help="without the peers")
