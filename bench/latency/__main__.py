@@ -21,7 +21,7 @@ from typing import Protocol
 from bench.latency.contenders import Contender, Shell, everybody, opened
 from bench.latency.durability import syncs
 from bench.latency.tables import Tables
-from bench.measure import compiled, scratch
+from bench.measure import compiled, megabytes, scratch
 from bench.report import Result, arguments, peer_versions
 from tests.interop.clients import NotInstalled, clients
 
@@ -93,8 +93,8 @@ def measure(contenders: Sequence[Contender], shell: Shell, turns: int, given: Na
     tables.latencies(turns, latencies | in_turn(contenders, [("resume",)], times, seconds))
     say(f"{turns:,} turns: growing")
     for each in contenders:
-        megabytes = each.megabytes()
-        tables.grown(each.name, turns, *grown(each, min(max(50, turns // 5), 1000), seconds), megabytes)
+        memory = megabytes(each.processes())
+        tables.grown(each.name, turns, *grown(each, min(max(50, turns // 5), 1000), seconds), memory)
     say(f"{turns:,} turns: the shell")
     shell.fill(turns, given.build)
     tables.commands(turns, in_turn([shell], [(each,) for each in shell.operations], times, seconds))

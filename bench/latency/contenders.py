@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 from bench.latency.recall_program import Recall
 from bench.latency.serving import message
-from bench.measure import ROOT, recall_command
+from bench.measure import ROOT, end_all, family, recall_command
 
 STRACE = ("strace", "-f", "-qq", "--trace=fsync,fdatasync,sync_file_range,msync,syncfs")
 ENDED = 3.0  # seconds to give a program to end by itself
@@ -107,27 +106,8 @@ class Contender:
         return total
 
     def processes(self) -> list[int]:
-        """The program, those below it, and a server that was started for its directory and let go."""
-        parents, named = {}, set()
-        for each in Path("/proc").iterdir():
-            with suppress(OSError, ValueError):
-                pid = int(each.name)
-                parents[pid] = int((each / "stat").read_text().rpartition(")")[2].split()[1])
-                if f"{self.directory}/" in (each / "cmdline").read_text():
-                    named.add(pid)
-        found = named | ({self._process.pid} if self._process is not None else set())
-        while below := {pid for pid, parent in parents.items() if parent in found} - found:
-            found |= below
-        return sorted(found - {os.getpid()})
-
-    def megabytes(self) -> float:
-        """The memory of all its processes; what they share with others counts in part."""
-        total = 0
-        for pid in self.processes():
-            with suppress(OSError):
-                rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-                total += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
-        return total / 1024
+        """The program, those below it, and a server that it started for its directory and let go."""
+        return family(self._process.pid if self._process is not None else None, self.directory)
 
     def end(self) -> None:
         """End the program, and whatever it left running."""
@@ -138,13 +118,7 @@ class Contender:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(ENDED)
             self._forget()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            until = time.monotonic() + 5
-            for pid in self.processes():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            while self.processes() and time.monotonic() < until:
-                time.sleep(0.05)
+        end_all(self.processes)
 
     def _forget(self) -> None:
         process, self._process = self._process, None

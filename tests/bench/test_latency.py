@@ -13,6 +13,7 @@ from bench.latency import __main__ as latency
 from bench.latency.contenders import everybody, opened
 from bench.latency.durability import syncs
 from bench.latency.tables import OPERATIONS, percentile
+from bench.measure import megabytes
 from recall_cli import Client
 from store.backends.sqlite import SqliteBackend
 from tests.interop.clients import NotInstalled, clients
@@ -52,7 +53,7 @@ def test_ours_is_recorded(tmp_path: Path) -> None:
         for operation in ours.operations:
             assert ours.do(operation) > 0
         assert ours.fill(25, 60) == 25
-        assert ours.megabytes() > 1
+        assert megabytes(ours.processes()) > 1
     assert not ours.processes()
     with SqliteBackend(ours.directory, read_only=True) as backend:
         found = backend.counters("a")
