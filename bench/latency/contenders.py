@@ -43,6 +43,7 @@ class Contender:
     ) -> None:
         directory.parent.mkdir(exist_ok=True)
         self.log = directory.with_suffix(".strace")
+        self._errors = directory.with_suffix(".stderr")
         before = [*STRACE, "-o", str(self.log)] if traced else []
         self.name, self.directory, self.operations = name, directory, (*operations, "resume")
         self._command = [*before, str(python), "-m", f"bench.latency.{program}", str(directory)]
@@ -54,16 +55,17 @@ class Contender:
     def open(self) -> float:
         """Milliseconds until the agent can go on, the program already running and its modules loaded."""
         if self._process is None:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                cwd=ROOT,
-                env=self._environ,
-                start_new_session=True,  # a Ctrl-C is the bench's, which ends all of them
-            )
+            with self._errors.open("w") as errors:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                    cwd=ROOT,
+                    env=self._environ,
+                    start_new_session=True,  # a Ctrl-C is the bench's, which ends all of them
+                )
         return self._ask("open")
 
     def close(self) -> None:
@@ -90,7 +92,7 @@ class Contender:
         process.stdin.flush()
         answer = process.stdout.readline()
         if not answer:
-            raise RuntimeError(f"{self.name}: the program ended at {asked}")
+            raise RuntimeError(f"{self.name}: the program ended at {asked}: {self._errors.read_text()[-1000:]}")
         return float(json.loads(answer))
 
     def bytes(self) -> int:

@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
@@ -25,8 +26,11 @@ from dbos import DBOS, SetWorkflowID
 
 from bench.latency.serving import message, one_by_one, serve
 
+STUCK = 60.0  # seconds after which a workflow that does not come on has failed
+
 asked: SimpleQueue[tuple[str, str]] = SimpleQueue()  # what the step that waits has to be, and its content
 reached: SimpleQueue[None] = SimpleQueue()  # the workflow waits
+recorded: Counter[str] = Counter()  # the steps of the workflow, by kind, replayed ones too
 replayed = Event()  # whether all is that was recorded before this process
 
 
@@ -41,6 +45,7 @@ def step() -> tuple[str, str]:
 def agent() -> None:
     while True:
         kind, content = step()
+        recorded[kind] += 1
         if kind == "state":
             if replayed.is_set():
                 reached.put(None)
@@ -52,8 +57,12 @@ class Dbos:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / "dbos.sqlite"
-        self.turns = self._states = 0
+        self._states = 0
         self.operations = {"turn": self._turn, "state": self._state, "action": self._action}
+
+    @property
+    def turns(self) -> int:
+        return recorded["turn"]
 
     def open(self) -> None:
         fresh = not self._path.exists()
@@ -62,7 +71,7 @@ class Dbos:
         if fresh:
             with SetWorkflowID("a"):
                 DBOS.start_workflow(agent)
-        reached.get()
+        reached.get(timeout=5 * STUCK)
 
     def close(self) -> None:
         """Nothing: a workflow that waits is ended with its process."""
@@ -71,21 +80,20 @@ class Dbos:
         one_by_one(self, until, deadline)
 
     def _turn(self) -> None:
-        self.turns += 1
-        asked.put(("turn", message(self.turns)))
-        reached.get()
+        asked.put(("turn", message(self.turns + 1)))
+        reached.get(timeout=STUCK)
 
     def _action(self) -> None:
         asked.put(("action", "sent"))
-        reached.get()
+        reached.get(timeout=STUCK)
 
     def _state(self) -> float:
         self._states += 1
         asked.put(("state", f"{self._states} files migrated"))
-        reached.get()  # a step, which tells a replay that an event comes here
+        reached.get(timeout=STUCK)  # a step, which tells a replay that an event comes here
         begun = time.perf_counter()
         asked.put(("go", ""))
-        reached.get()
+        reached.get(timeout=STUCK)
         return (time.perf_counter() - begun) * 1e3
 
 

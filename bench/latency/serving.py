@@ -23,13 +23,11 @@ def message(number: int) -> str:
 
 
 class Program(Protocol):
-    """One contender, on one store.
+    """One contender, on one store."""
 
-    Attributes:
-        turns: how many it has recorded or found.
-    """
-
-    turns: int
+    @property
+    def turns(self) -> int:
+        """How many it has recorded or found."""
 
     @property
     def operations(self) -> Mapping[str, Callable[[], float | None]]:
