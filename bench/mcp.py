@@ -1,24 +1,23 @@
 """``recall mcp`` beside ``recall mcp`` of polign-recall: each tool on an empty store and at 10,000 turns.
 
 Both are driven by the same client, this one, over the same kind of pipe, in
-turn. The peer's command is looked for where the interop tests install it
-(``pytest tests/interop``); without it only ours is measured, and that is said.
+turn. Where the peer cannot be installed only ours is measured, and that is said.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.measure import ROOT, compiled, recall_command, scratch
+from bench.measure import compiled, end_all, family, megabytes, recall_command, scratch
+from tests.interop.clients import NotInstalled, clients
 
 TURNS = 10_000
 CALLS = 15  # of each tool; the median counts
@@ -97,48 +96,22 @@ class Server:
             self._process = None
 
     def processes(self) -> list[int]:
-        """The server itself, and a database server that it left running for its directory."""
-        ours = [self._process.pid] if self._process is not None else []
-        found = []
-        for each in Path("/proc").iterdir():
-            with suppress(OSError):
-                if each.name.isdigit() and f"fs:{self.directory}/" in (each / "cmdline").read_text():
-                    found.append(int(each.name))
-        return ours + found
-
-    def megabytes(self) -> float:
-        """The memory of all its processes together; what they share with others counts in part."""
-        total = 0
-        for pid in self.processes():
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            total += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
-        return total / 1024
+        return family(self._process.pid if self._process is not None else None, self.directory)
 
     def end(self) -> None:
         """Stop it and whatever it left running."""
         self.stop()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            left = time.monotonic() + 5
-            for pid in self.processes():
-                os.kill(pid, number)
-            while self.processes() and time.monotonic() < left:
-                time.sleep(0.05)
-
-
-def peer_command() -> str:
-    """polign-recall's command, where the interop tests have installed it; "" if they have not."""
-    found = sorted(ROOT.glob(".interop/*/bin/recall"))
-    return str(found[-1]) if found else ""
+        end_all(self.processes)
 
 
 @contextmanager
 def servers() -> Iterator[list[Server]]:
     with scratch() as directory:
         made = [Server("ours", recall_command(), directory / "ours")]
-        if peer_command():
-            made.append(Server("peer", peer_command(), directory / "peer"))
-        else:
-            print("polign-recall is not installed here (pytest tests/interop does it): ours alone")
+        try:
+            made.append(Server("peer", str(clients().with_name("recall")), directory / "peer"))
+        except NotInstalled as problem:
+            print(f"ours alone: {problem}")
         try:
             yield made
         finally:
@@ -174,14 +147,14 @@ def main() -> None:
         row("first start, to resume", [each[1] for each in starts], "ms")
         print("-- on an empty store")
         tools(made, 0, 0.5)
-        row("memory of all processes", [each.megabytes() for each in made], "MB")
+        row("memory of all processes", [megabytes(each.processes()) for each in made], "MB")
 
         print(f"-- at {TURNS:,} turns")
         for server in made:
             for number in range(TURNS):
                 server.call("record_turn", role="assistant", content=f"{number} {TEXT}")
         tools(made, CALLS, 0.1)
-        row("memory of all processes", [each.megabytes() for each in made], "MB")
+        row("memory of all processes", [megabytes(each.processes()) for each in made], "MB")
         for server in made:
             server.stop()
         starts = [each.start() for each in made]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import compileall
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,6 +73,41 @@ def fdatasync_us(path: Path, size: int, times: int) -> float:
     finally:
         os.close(descriptor)
         os.unlink(path)
+
+
+def family(pid: int | None, directory: Path) -> list[int]:
+    """A process and those below it, and those that were started for something in ``directory`` and let go."""
+    parents, found = {}, {pid} if pid is not None else set()
+    for each in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            number = int(each.name)
+            parents[number] = int((each / "stat").read_text().rpartition(")")[2].split()[1])
+            if f"{directory}/" in (each / "cmdline").read_text():
+                found.add(number)
+    while below := {number for number, parent in parents.items() if parent in found} - found:
+        found |= below
+    return sorted(found - {os.getpid()})
+
+
+def megabytes(pids: Sequence[int]) -> float:
+    """The memory of processes together (PSS); what they share with others counts in part."""
+    total = 0
+    for pid in pids:
+        with suppress(OSError):
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            total += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+    return total / 1024
+
+
+def end_all(find: Callable[[], Sequence[int]]) -> None:
+    """End whatever ``find`` finds, by SIGTERM and then by force."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        until = time.monotonic() + 5
+        for pid in find():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        while find() and time.monotonic() < until:
+            time.sleep(0.05)
 
 
 def row(label: str, figure: str, ratio: float | None = None, goal: float | None = None) -> None:

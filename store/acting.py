@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from store import actions as rules
@@ -23,6 +22,7 @@ from store.lease import Fence
 from store.records import ACTION, NEXT, TURN, Draft, Expect
 from store.running import forget, still_running
 from store.text import check_count, check_seconds, check_text, quoted
+from store.value import replace
 from store.values import Action
 from store.writer import Drafts
 
@@ -107,8 +107,7 @@ class ActionOperations(Beginning):
                 self._check_not_running(action)
             kept, ref, (drafts, free) = self._place_text(end.result, f"act-{seq}-result", action.tool)
             shut = rules.closed(action, replace(end, result=kept), at=self._now(), by=by)
-            shut = replace(shut, result_ref=ref)
-            shut = replace(shut, command={**action.command, **process}, inbox=inbox)
+            shut = replace(shut, result_ref=ref, command={**action.command, **process}, inbox=inbox)
             if turn and not shut.open:
                 drafts.append(Draft(TURN, rules.as_turn(shut, turn).body(), seq=NEXT))
             return [*drafts, Draft(ACTION, shut.body(), seq=seq)], [*free, Expect(ACTION, record.lsn, seq=seq)]

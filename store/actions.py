@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from store.errors import ActionClosed, AlreadyBegun, InvalidInput, NeedsSettling, StepFailed, StepMismatch
 from store.records import CLOSED_STATUSES, STATUSES
 from store.text import cut, quoted
-from store.value import value
+from store.value import replace, value
 from store.values import Action, Turn
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from store import checks
@@ -29,6 +28,7 @@ from store.records import (
     compact,
 )
 from store.text import check_count, check_text, cut, quoted
+from store.value import replace
 from store.values import Output, OutputRef, Pointer, Turn, WorkingState, turn_body
 from store.writer import OUTPUT_THRESHOLD, SUMMARY_BYTES
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from store import actions as rules
@@ -17,6 +16,7 @@ from store.lease import MOST_TTL_MS
 from store.records import ACTION, NEXT, STEP, TOOL, TURN, Draft, Expect, Record
 from store.running import still_running
 from store.text import check_count, check_text, json_value, quoted
+from store.value import replace
 from store.values import Action
 from store.writer import Drafts, Writer
 

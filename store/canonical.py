@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 from store.errors import InvalidInput
@@ -53,6 +54,22 @@ def encode_body(body: dict[str, Any]) -> str:
         return "{" + ",".join([f"{_quote(name)}:{_quote(each)}" for name, each in body.items()]) + "}"
     except TypeError:
         return _encode(body)
+
+
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # not in typeshed
+
+
+def decode(text: str) -> Any:
+    """What JSON says, as ``json.loads``, which looks for more around a text than a line or a body has.
+
+    Raises:
+        ValueError, RecursionError: it is not JSON.
+    """
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:
+        return json.loads(text)
+    return value if end == len(text) else json.loads(text)
 
 
 def encode_line(*, agent: str, at: str, body: str, epoch: int, key: str, kind: str, lsn: int) -> bytes:

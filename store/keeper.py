@@ -12,13 +12,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal, TypeVar
 
 from store.backend import Acquired, Backend
 from store.errors import Fenced, LeaseExpired, LeaseHeld, LeaseLost, LeaseNotHeld, RecallError, StoreClosed
 from store.lease import Fence, Lease, LeaseRequest
 from store.process import Process, this_process
+from store.value import replace
 
 T = TypeVar("T")
 Event = Literal["acquired", "again", "lost"]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from store.canonical import key_of
+from store.canonical import decode, key_of
 from store.errors import BadRecord
 from store.value import value
 
@@ -96,7 +96,7 @@ class Record:
             BadRecord: the body is not a JSON object, or a blob is gone.
         """
         try:
-            body = json.loads(self.body)
+            body = decode(self.body)
         except (ValueError, RecursionError):
             raise self.bad("its body is not JSON") from None
         if not isinstance(body, dict):

@@ -3,7 +3,7 @@
 ``@dataclass(frozen=True)`` writes and compiles six methods for each class, at
 every start: about 0.7 ms each, which for the thirty values that a short
 command loads was a quarter of its time. ``@value`` gives the same behaviour
-(and ``fields`` and ``replace`` of ``dataclasses`` work) from methods that are
+(``fields`` and ``replace`` of ``dataclasses`` work too) from methods that are
 written once, here. Only a class that makes many values, as the write path
 does, gets an ``__init__`` of its own, three times as fast.
 """
@@ -40,6 +40,17 @@ def value(cls: type[T]) -> type[T]:
     for name in ("__init__", "__eq__", "__hash__", "__repr__", "__setattr__", "__delattr__"):
         setattr(made, name, vars(_Shared)[name])
     return cls
+
+
+def names_of(made: Any) -> tuple[str, ...]:
+    """The names of a value's fields, in their order: ``dataclasses.fields`` makes an object of each at every call."""
+    names: tuple[str, ...] = made.__value_fields__
+    return names
+
+
+def replace(made: T, **changes: Any) -> T:
+    """``dataclasses.replace`` of a value, which has nothing but its fields: at a fraction of the cost."""
+    return type(made)(**{**vars(made), **changes})
 
 
 class _Shared:

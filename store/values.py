@@ -9,11 +9,11 @@ still be read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields, is_dataclass
+from dataclasses import field, is_dataclass
 from typing import Any
 
 from store.records import CLASSES, OPEN_STATUSES, STATUSES, FetchBlob, Record, compact, in_seconds, written_at
-from store.value import value
+from store.value import names_of, value
 
 
 class _Reader:
@@ -31,6 +31,13 @@ class _Reader:
         if not isinstance(value, str):
             raise self.record.bad(f"{name} is not text")
         return value
+
+    def every_text(self, names: tuple[str, ...]) -> dict[str, str]:
+        found = {name: self.body.get(name, "") for name in names}
+        for name, each in found.items():
+            if not isinstance(each, str):
+                raise self.record.bad(f"{name} is not text")
+        return found
 
     def number(self, name: str) -> int:
         value = self.body.get(name, 0)
@@ -72,7 +79,7 @@ class WorkingState:
     is_milestone: bool = False
 
     def body(self) -> dict[str, Any]:
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {name: getattr(self, name) for name in names_of(self)}
         values["milestone"] = values.pop("is_milestone")
         values["updated_at"] = in_seconds(self.updated_at)
         return compact(values)
@@ -129,7 +136,7 @@ class Turn:
     @staticmethod
     def read(record: Record, fetch: FetchBlob | None = None) -> Turn:
         take = _Reader(record, record.fields(fetch))
-        return Turn(seq=record.seq, at=take.at, **{name: take.text(name) for name in _TURN_TEXTS})
+        return Turn(seq=record.seq, at=take.at, **take.every_text(_TURN_TEXTS))
 
 
 _TURN_TEXTS = ("role", "content", "name", "output_ref", "message_id", "brief")
@@ -272,7 +279,7 @@ class Action:
         return self.status in OPEN_STATUSES
 
     def body(self) -> dict[str, Any]:
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "seq"}
+        values = {name: getattr(self, name) for name in names_of(self) if name != "seq"}
         return compact({"class" if name == "class_" else name: value for name, value in values.items()})
 
     @staticmethod
@@ -290,7 +297,7 @@ class Action:
             epoch=take.number("epoch"),
             max_ms=take.number("max_ms"),
             notes=take.texts("notes"),
-            **{name: take.text(name) for name in _ACTION_TEXTS},
+            **take.every_text(_ACTION_TEXTS),
         )
         if action.status not in STATUSES or action.class_ not in CLASSES:
             raise record.bad(f"status {action.status!r} or class {action.class_!r} is not known")
@@ -300,9 +307,9 @@ class Action:
 def plain(value: Any, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
     """A value of ours under the names that programs know (``class``, not ``class_``), every field there."""
     return {
-        "class" if each.name == "class_" else each.name: _plain(getattr(value, each.name))
-        for each in fields(value)
-        if each.name not in without
+        "class" if name == "class_" else name: _plain(getattr(value, name))
+        for name in names_of(value)
+        if name not in without
     }
 
 

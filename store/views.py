@@ -86,7 +86,7 @@ class View:
 
     def working_state(self) -> WorkingState:
         """The newest readable version; the empty state (version 0) before the first."""
-        return next(self.states(), WorkingState())
+        return next(self._tail(WORKING_STATE, WorkingState.read, None, first=1), WorkingState())
 
     def states(self, limit: int | None = None) -> Iterator[WorkingState]:
         """Versions, newest first."""
@@ -335,12 +335,15 @@ class View:
             what=what, name=f"{number} of {self.agent}", hint=f"list them with: recall {listed} {self.agent}"
         )
 
-    def _tail(self, kind: str, read: Read[T], limit: int | None, before: int | None = None) -> Iterator[T]:
-        left = limit
+    def _tail(
+        self, kind: str, read: Read[T], limit: int | None, before: int | None = None, *, first: int = _PAGE
+    ) -> Iterator[T]:
+        """Values of a kind, newest first, below seq ``before``; ``first`` is how many of them are read at first."""
+        left, most = limit, first
         while left is None or left > 0:
-            size = _PAGE if left is None else min(_PAGE, left)
+            size = most if left is None else min(most, left)
             page = self.backend.tail(self.agent, kind, limit=size, before=before, at=self.at)
             yield from self.each(page, read)
             if len(page) < size:
                 return
-            before, left = page[-1].seq, None if left is None else left - size
+            before, left, most = page[-1].seq, None if left is None else left - size, _PAGE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from store.canonical import (
     INLINE_LIMIT,
     LINE_LIMIT,
     blob_name,
+    decode,
     encode_body,
     encode_line,
     first_hash,
@@ -163,3 +165,28 @@ def test_a_value_over_the_blob_limit_is_refused_with_a_way_out(monkeypatch: pyte
     with pytest.raises(InvalidInput) as refused:
         spill({"content": "x" * 50_001}, 1)
     assert "pointer" in refused.value.hint
+
+
+@given(
+    st.one_of(
+        st.text(),
+        st.builds(
+            lambda before, value, after: before + json.dumps(value) + after,
+            st.text(" \n\ufeffx", max_size=2),
+            st.recursive(
+                st.none() | st.integers() | TEXT, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner)
+            ),
+            st.text(" \n,}x", max_size=2),
+        ),
+    )
+)
+def test_decoding_is_that_of_json(text: str) -> None:
+    """The same value, or the same refusal, whatever stands around it."""
+
+    def told(decoder: Callable[[str], Any]) -> str:
+        try:
+            return repr(decoder(text))
+        except ValueError as problem:
+            return str(problem)
+
+    assert told(decode) == told(json.loads)

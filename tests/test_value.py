@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from store.value import MANY, value
+from store.value import MANY, names_of, value
+from store.value import replace as replaced
 
 
 @value
@@ -75,7 +76,10 @@ def test_compared_copied_and_replaced() -> None:
     assert one != Point(1, 3, "", ["t"])
     assert one != Reference(1, 2, "", ["t"])  # type: ignore[comparison-overlap]
     assert copy.deepcopy(one) == pickle.loads(pickle.dumps(one)) == one
-    assert replace(one, y=5) == Point(1, 5, "", ["t"])
+    assert replace(one, y=5) == replaced(one, y=5) == Point(1, 5, "", ["t"])
+    with pytest.raises(TypeError):
+        replaced(one, z=5)
+    assert names_of(one) == tuple(each.name for each in fields(Reference))
     assert [each.name for each in fields(one)] == ["x", "y", "name", "tags"]
     assert is_dataclass(one)
     assert one.sum == 3

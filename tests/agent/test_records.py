@@ -15,7 +15,7 @@ from store.errors import (
     NotFound,
     RefTaken,
 )
-from store.records import OUTPUT, Draft
+from store.records import OUTPUT, WORKING_STATE, Draft
 from tests.agent.conftest import again
 from tests.engine import AGENT
 
@@ -37,6 +37,26 @@ def test_fields_left_out_are_kept_and_empty_ones_clear(agent: Agent) -> None:
     history = agent.working_state_history()
     assert [each.version for each in history] == [5, 4, 3, 2, 1]
     assert [each.version for each in agent.working_state_history(limit=2)] == [5, 4]
+
+
+def test_a_state_is_read_without_those_before_it(client: Client, agent: Agent) -> None:
+    """Of sixty versions one is read; where the newest cannot be read, it is the one before it."""
+    for number in range(60):
+        agent.update_working_state(step=number + 1)
+    read: list[int] = []
+    tail = client.backend.tail
+
+    def counted(agent: str, kind: str, **options: Any) -> Any:
+        found = tail(agent, kind, **options)
+        read.append(len(found))
+        return found
+
+    client.backend.tail = counted  # type: ignore[method-assign]
+    assert agent.update_working_state(notes="n").step == 60
+    assert read == [1]
+    draft = Draft(WORKING_STATE, {"goal": 7}, seq=62)
+    client.backend.append(client.backend.lease(AGENT).fence, [draft])  # type: ignore[union-attr]
+    assert (agent.view.working_state().version, agent.view.working_state().notes) == (61, "n")
 
 
 @pytest.mark.parametrize(

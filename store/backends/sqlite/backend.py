@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from store.backend import Acquired, Branch, Inbox
@@ -18,6 +17,7 @@ from store.lease import Fence, Lease, LeaseRequest, check_fence, left_ms, takeov
 from store.log import seal
 from store.process import provably_dead
 from store.records import LEASE, Draft, Expect, Record, compact
+from store.value import replace
 
 if TYPE_CHECKING:
     from store.backends.sqlite.ledger import Ledger

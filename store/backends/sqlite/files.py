@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -199,6 +198,8 @@ class ReadOnly:
 
     def discard(self) -> None:
         if self.private_copy:
+            import shutil
+
             shutil.rmtree(self.private_copy, ignore_errors=True)
 
 
@@ -227,7 +228,8 @@ def for_reading(directory: str) -> ReadOnly:
         return ReadOnly(_uri(path, "mode=ro&immutable=1"))
     if _size(path + "-shm"):
         return ReadOnly(_uri(path, "mode=ro"))
-    import tempfile  # only here, and a write should not load it
+    import shutil  # only for this, and a write should not load them
+    import tempfile
 
     copy = tempfile.mkdtemp(prefix="recall-read-")
     try:

@@ -18,7 +18,7 @@ from store.backends.sqlite.faults import translated
 from store.backends.sqlite.stack import frame, going_on
 from store.errors import StoreBusy, StoreDamaged
 from store.lease import Lease
-from store.records import ACTION, TURN, WORKING_STATE, Record, in_force
+from store.records import ACTION, Record, in_force
 
 _EVERYTHING = 2**62
 _PAGE = 500
@@ -148,12 +148,8 @@ class Reader:
     # -- records -----------------------------------------------------------------------
 
     def counters(self, agent: str) -> Counters:
-        with self.reading():
-            lease = self._lease(agent)
-            if lease is None:
-                return Counters(0, b"", 0, 0, 0)
-            newest = [self._all(sql.NEWEST_SEQ, (agent, kind)) for kind in (WORKING_STATE, TURN, ACTION)]
-            return Counters(*self._last(agent, lease.branch), *(each[0][0] if each else 0 for each in newest))
+        found = self._all(sql.COUNTERS, (agent,))
+        return Counters(*found[0]) if found else Counters(0, b"", 0, 0, 0)
 
     def newest(self, agent: str, kind: str, *, seq: int = 0, name: str = "", at: int | None = None) -> Record | None:
         found = self._all(sql.NEWEST, (agent, kind, seq, name))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from typing import Any
 
 from store.backend import Branch
+from store.canonical import decode
 from store.clock import Instant
 from store.lease import Lease
 from store.process import Process
@@ -55,7 +55,7 @@ def to_branch(row: tuple[Any, ...], last: int, last_hash: bytes) -> Branch:
 def _body(line: bytes) -> str:
     """A line's body; of a damaged one "", which reading it then reports as a bad record."""
     try:
-        body = json.loads(line)["body"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        body = decode(line.decode("utf-8", "surrogatepass"))["body"]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return ""
     return body if isinstance(body, str) else ""

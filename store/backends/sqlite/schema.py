@@ -6,6 +6,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from store.backends.sqlite import files
@@ -35,7 +36,7 @@ def objects() -> dict[str, str]:
     connection = sqlite3.connect(":memory:")
     try:
         for _, script in _numbered():
-            connection.executescript(script)
+            connection.executescript(script.read_text(encoding="utf-8"))
         return dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
     finally:
         connection.close()
@@ -79,7 +80,7 @@ def prepare(connection: sqlite3.Connection, directory: str, clock: Clock, random
             continue
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for statement in _statements(script):
+            for statement in _statements(script.read_text(encoding="utf-8")):
                 connection.execute(statement)
             if number == 1:
                 created = rfc3339(clock.now().wall_us)
@@ -124,9 +125,9 @@ def _back_up(connection: sqlite3.Connection, directory: str, version: int) -> No
     files.sync_directory(directory)
 
 
-def _numbered() -> list[tuple[int, str]]:
-    found = sorted(_MIGRATIONS.glob("[0-9]*.sql"))
-    return [(int(path.name.partition("_")[0]), path.read_text(encoding="utf-8")) for path in found]
+@lru_cache(maxsize=1)  # every opening asks for the newest; only a new or an old store needs their texts
+def _numbered() -> tuple[tuple[int, Path], ...]:
+    return tuple((int(path.name.partition("_")[0]), path) for path in sorted(_MIGRATIONS.glob("[0-9]*.sql")))
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -26,6 +26,17 @@ FENCED = (
     "WHERE l.agent = ? AND l.lineage = ? AND l.epoch = ? AND l.incarnation = ? AND l.state = 'held' "
     "ORDER BY r.lsn DESC LIMIT 1"
 )
+# The end of an agent's log and its newest seq of each of three kinds.
+COUNTERS = (
+    "SELECT coalesce(r.lsn, b.start, 0), coalesce(r.hash, b.start_hash, x''), "
+    + ", ".join(
+        f"coalesce((SELECT max(h.seq) FROM heads h WHERE h.agent = l.agent AND h.kind = '{kind}'), 0)"
+        for kind in ("working_state", "turn", "action")
+    )
+    + " FROM leases l LEFT JOIN records r ON r.agent = l.agent AND r.branch = l.branch "
+    "LEFT JOIN branches b ON b.agent = l.agent AND b.branch = l.branch "
+    "WHERE l.agent = ? ORDER BY r.lsn DESC LIMIT 1"
+)
 LAST = "SELECT lsn, hash FROM records WHERE agent = ? AND branch = ? ORDER BY lsn DESC LIMIT 1"
 END = (
     "SELECT r.lsn, r.hash FROM leases l JOIN records r ON r.agent = l.agent AND r.branch = l.branch "
