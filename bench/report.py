@@ -143,7 +143,7 @@ class Result:
     def save(self) -> None:
         """Write it where the documents find it."""
         RESULTS.mkdir(exist_ok=True)
-        versions = {"recall": importlib.metadata.version("recall-memory"), **versions_of_python(), **self.versions}
+        versions = {"Recall": importlib.metadata.version("recall-memory"), **versions_of_python(), **self.versions}
         text = json.dumps({**asdict(self), "versions": versions}, indent=1, ensure_ascii=False)
         (RESULTS / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
 

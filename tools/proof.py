@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ("docs/proof.md", "README.md")
 _TABLE = re.compile(r"<!-- table: ([\w-]+)/([^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
 _FIGURE = re.compile(r"<!-- of: ([\w-]+)/([^>]+?) -->[^<]*<!-- end -->")
+_END = "<!-- end -->"
 _result = functools.cache(load)
 
 
@@ -27,8 +28,12 @@ def filled(text: str) -> str:
     Raises:
         KeyError: it asks for a table or a figure that no result has.
     """
-    text = _TABLE.sub(lambda match: f"<!-- table: {match[1]}/{match[2]} -->\n{_table(match[1], match[2])}<!-- end -->", text)
-    return _FIGURE.sub(lambda match: f"<!-- of: {match[1]}/{match[2]} -->{_figure(match[1], match[2])}<!-- end -->", text)
+    text = _TABLE.sub(
+        lambda match: f"<!-- table: {match[1]}/{match[2]} -->\n{_table(match[1], match[2])}<!-- end -->", text
+    )
+    return _FIGURE.sub(
+        lambda match: f"<!-- of: {match[1]}/{match[2]} -->{_figure(match[1], match[2])}<!-- end -->", text
+    )
 
 
 def _table(result: str, name: str) -> str:
@@ -62,5 +67,7 @@ def _shown(figure: Cell) -> str:
 
 def _machine(of: Result) -> str:
     machine = ", ".join(of.machine.values())
-    versions = ", ".join(f"{name.replace('recall-memory', 'Recall')} {version}" for name, version in of.versions.items())
+    versions = ", ".join(
+        f"{name.replace('recall-memory', 'Recall')} {version}" for name, version in of.versions.items()
+    )
     return f"{of.measured} by `{of.command}` on {machine}; {versions}"

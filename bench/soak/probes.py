@@ -36,15 +36,8 @@ def _files(directory: Path) -> dict[str, str]:
     }
 
 
-def one_bad_record_bricks_nothing(
-    recall: Recall, directory: Path, agents: Sequence[str], copy: Path, *, resumed: bool
-) -> Iterator[str]:
-    """8. In a copy where one turn is damaged verify names it, and its agent and the others are read and resumed.
-
-    Args:
-        resumed: whether the damaged agent is resumed too. A store that ships refuses that today where the bad
-            record is one of the newest, which the head in the bucket carries; the bucket's copy of it is sound.
-    """
+def one_bad_record_bricks_nothing(recall: Recall, directory: Path, agents: Sequence[str], copy: Path) -> Iterator[str]:
+    """8. In a copy where one turn is damaged verify names it, and its agent and another are read and resumed."""
     copied(directory, copy)
     with tampering(copy) as connection:
         turns = "SELECT agent, branch, lsn FROM records WHERE kind = 'turn' ORDER BY agent, lsn"
@@ -55,8 +48,8 @@ def one_bad_record_bricks_nothing(
     verified = recall(copy, "verify")
     if verified.returncode != 9 or f"{bad} lsn {lsn}" not in verified.stdout:
         yield f"one_bad_record_bricks_nothing: verify does not name {bad} lsn {lsn}: {verified.stdout}"
-    others = [each for each in agents if each != bad]
-    for words in (("turns", "list", bad), ("briefing", bad), ("resume", bad if resumed else others[0])):
+    other = next(each for each in agents if each != bad)
+    for words in (("turns", "list", bad), ("briefing", bad), ("resume", bad), ("resume", other)):
         done = recall(copy, *words)
         if done.returncode:
             yield f"one_bad_record_bricks_nothing: {' '.join(words)}: exit {done.returncode}: {done.stderr}"

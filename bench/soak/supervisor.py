@@ -338,8 +338,7 @@ class Supervisor:
                 self._expect(machine, *words)
         there, copy = self.ground.directory(0), self.ground.place / "damaged"
         found = [*looking_does_not_touch(self.recall, there, self.agents)]
-        alone = self.ground.store == "sqlite"
-        found += one_bad_record_bricks_nothing(self.recall, there, self.agents, copy, resumed=alone)
+        found += one_bad_record_bricks_nothing(self.recall, there, self.agents, copy)
         if found:
             raise Violation("\n".join(found))
         self.checks += 2 + self.ground.machines * len(self.ground.verifying)

@@ -84,7 +84,7 @@ def _keep_whole(store: SqliteBackend, ledger: Ledger, agents: Iterable[str]) -> 
     for agent in agents:
         with suppress(BadHead):
             known = Local(store, agent).known()
-            if known is not None:
+            if known is not None and known[1].whole:
                 ledger.put_mark(replace(known[0], head=known[1].encode()))
 
 

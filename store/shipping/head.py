@@ -91,7 +91,7 @@ class Head:
         epoch: the lease's; it never falls.
         last, hash: the last record of the log and the chain's hash after it.
         base, base_hash: where the log starts after a prune: 0 and the first hash before one.
-        tail: the canonical lines from ``tail_first`` to ``last``.
+        tail: the canonical lines from ``tail_first`` to ``last``; () of a kept head if those here are damaged.
         open_more: how many open actions ``open`` leaves out.
         more: fields of a newer version, kept as they are.
     """
@@ -123,6 +123,11 @@ class Head:
         return Fence(self.agent, self.lineage, self.epoch, self.lease.inc)
 
     @property
+    def whole(self) -> bool:
+        """Whether it has its lines, without which no next version can be made of it."""
+        return self.last == self.spilled[0] + len(self.tail)
+
+    @property
     def tail_bytes(self) -> int:
         return sum(map(len, self.tail))
 
@@ -142,6 +147,8 @@ class Head:
         """The chain's hash at a record, where the head itself tells it."""
         if lsn == self.base:
             return self.base_hash
+        if lsn == self.last:
+            return self.hash
         if self.index and self.index.l == lsn:
             return self.index.hash
         for each in self.segs:
@@ -212,7 +219,8 @@ class Head:
         """Read a head, its chain checked as far as it goes.
 
         Args:
-            lines: those from one lsn to another, for a head that was kept without its tail.
+            lines: those from one lsn to another, for a head that was kept without its tail. If they are not
+                what they were (a record here is damaged), it comes without: the bucket has them.
 
         Raises:
             BadHead: it is not a head of this agent, or contradicts itself.
@@ -227,13 +235,15 @@ class Head:
                     what=f"agent {agent}", found=f"a head for writers of version {document['min_writer']}"
                 )
             head = _read(document)
-            if lines is not None and not head.tail:
-                head = replace(head, tail=tuple(lines(head.tail_first, head.last)))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
             raise BadHead(agent=agent, reason=f"it cannot be read ({type(problem).__name__})") from problem
-        wrong = _wrong_in(head, agent)
+        bare = lines is not None and not head.tail
+        wrong = _wrong_in(head, agent) or ("" if bare else _wrong_in_tail(head))
         if wrong:
             raise BadHead(agent=agent, reason=wrong)
+        if lines is not None and bare:
+            filled = replace(head, tail=tuple(lines(head.tail_first, head.last)))
+            return head if _wrong_in_tail(filled) else filled
         return head
 
 
@@ -277,8 +287,13 @@ def _wrong_in(head: Head, agent: str) -> str:
         if each.f != lsn + 1 or each.l < each.f:
             return f"its segments leave a gap before lsn {each.f}"
         lsn = each.l
-    if head.tail_first != lsn + 1 or head.last != lsn + len(head.tail):
-        return f"its tail does not go from lsn {lsn + 1} to {head.last}"
+    return "" if head.tail_first == lsn + 1 else f"its tail does not begin with lsn {lsn + 1}"
+
+
+def _wrong_in_tail(head: Head) -> str:
+    """What contradicts the rest of a head in its lines, or ""."""
+    if not head.whole:
+        return f"its tail does not go from lsn {head.tail_first} to {head.last}"
     _, link = reached(head, head.tail, *head.spilled)
     return "" if link == head.hash else "the hash of its last record is not that of its lines"
 

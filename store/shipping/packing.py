@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from store import asides
 from store.audit import blobs_named
+from store.canonical import next_hash
 from store.lease import LeaseRequest
 from store.records import Record
-from store.remote_errors import RemoteRefused, RemoteUnreachable
+from store.remote_errors import NotShipped, RemoteRefused, RemoteUnreachable
 from store.shipping import protocol
 from store.shipping.bucket import Bucket
 from store.shipping.fetch import prefix
-from store.shipping.head import Head, Origin
+from store.shipping.head import Head, Origin, lineage_starts
 from store.shipping.local import Local
 from store.shipping.references import Segment
 from store.shipping.segment import make_segment
@@ -90,13 +91,20 @@ class Packer:
         )
 
     def carry(self, head: Head, last: int) -> Head:
-        """The head with this store's records up to ``last``; all that it then names is in the bucket."""
+        """The head with this store's records up to ``last``; all that it then names is in the bucket.
+
+        Raises:
+            NotShipped: one of them is damaged here, so that the log would go on from another hash there.
+        """
         if last <= head.last:
             return head
         segments: list[Segment] = []
         waiting, size = list(head.tail), head.tail_bytes
         lsn, link = head.last, head.hash
+        starts = lineage_starts(head)
         for record in self._with_blobs(head, last):
+            if next_hash(starts.get(lsn, link), record.line) != record.hash:
+                raise self._damaged(record)
             if size + len(record.line) > self._limits.segment and waiting:
                 segments.append(self._segment(head, waiting, lsn, link))
                 waiting, size = [], 0
@@ -106,6 +114,15 @@ class Packer:
             segments.append(self._segment(head, waiting, lsn, link))
             return protocol.extended(head, (), segments)
         return protocol.extended(head, waiting[len(head.tail) :])
+
+    def _damaged(self, record: Record) -> NotShipped:
+        return NotShipped(
+            agent=record.agent,
+            what=f"its log from lsn {record.lsn} on",
+            remote=self._bucket.name,
+            reason="that record is damaged here",
+            hint=f"see: recall verify {record.agent}; to go on here without the bucket: recall remote detach --fork",
+        )
 
     def _with_blobs(self, head: Head, last: int) -> Iterator[Record]:
         """The records above a head, each when the blobs that it names are in the bucket."""

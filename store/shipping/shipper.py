@@ -135,9 +135,9 @@ class Shipper(Taking):
                 # By its hash: an acquisition here, even one that was not granted, may have set it aside meanwhile.
                 now, hint = "not known to the bucket", f"stop acting; its record {want.lsn} was set aside"
                 raise LeaseLost(agent=fence.agent, epoch=fence.epoch, now=now, landed=False, hint=hint)
-            if not renew and mark.lsn >= target:
+            if not renew and mark.lsn >= target and head.whole:
                 return  # whoever had the lock before took it along
-            if look:
+            if look or not head.whole:
                 look = False
                 self._settled(local, fence, self._look(local), target, head)
                 continue
@@ -217,7 +217,7 @@ class Shipper(Taking):
                 landed=verdict.landed,
                 hint=f"stop acting; of the last record: {landed[verdict.landed]}",
             )
-        if seen.head.wid != known.wid:
+        if seen.head.wid != known.wid or not known.whole:
             local.learn(seen.head, seen.etag)
         return isinstance(verdict, Durable)
 
@@ -231,7 +231,12 @@ class Shipper(Taking):
         """
         local = self._local(fence.agent)
         known = local.known()
-        if known is None or known[1].fence != fence or (crowded and len(known[1].segs) <= self._limits.refs):
+        if (
+            known is None
+            or known[1].fence != fence
+            or not known[1].whole
+            or (crowded and len(known[1].segs) <= self._limits.refs)
+        ):
             return False
         reshape = Upkeep(local, self.bucket, self._limits).plan(known[1])
         if reshape is not None:

@@ -1,0 +1,81 @@
+"""A damaged record here: the bucket's copy stands, the agent goes on, and what is damaged never gets there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from store.agent import Agent
+from store.keeper import Keeper
+from store.remote_errors import NotShipped
+from tests.keeping import problems, tampering
+from tests.shipping.machines import AGENT, head_in, machine, resumed
+from tests.shipping.memory import MemoryBucket
+
+
+def damage(directory: Path, lsn: int) -> None:
+    """Change a word in a record's line."""
+    with tampering(directory) as connection:
+        connection.execute("UPDATE records SET line = replace(line, 'number', 'numb') WHERE lsn = ?", (lsn,))
+        assert connection.execute("SELECT count(*) FROM records WHERE line LIKE '%numb %'").fetchone() == (1,)
+
+
+def worked(directory: Path, bucket: MemoryBucket, turns: int = 4) -> None:
+    """A machine on which an agent has recorded some turns and given its lease back."""
+    store = machine(directory, bucket=bucket)
+    agent = resumed(store)
+    for number in range(turns):
+        agent.record_turn("user", f"number {number}")
+    agent.release()
+    store.close()
+
+
+def test_a_record_that_the_bucket_has_bricks_nothing(tmp_path: Path) -> None:
+    """Damaged here, sound there: the agent is resumed, works and ships, and the bucket keeps the true line."""
+    bucket = MemoryBucket()
+    worked(tmp_path / "a", bucket)
+    line = head_in(bucket).tail[2]
+    damage(tmp_path / "a", 3)
+    store = machine(tmp_path / "a", bucket=bucket)
+    agent = resumed(store)
+    begun = agent.begin_action("email", "external", "1")
+    agent.end_action(begun.seq, "done")
+    assert agent.release()
+    assert head_in(bucket).tail[2] == line
+    assert b"number" in line
+    other = resumed(machine(tmp_path / "b", bucket=bucket))
+    assert [each.content for each in other.recent_turns(9)] == [f"number {number}" for number in range(4)]
+    assert other.view.action(1).status == "done"
+    other.release()
+    assert problems(tmp_path / "a", AGENT) != []
+    assert problems(tmp_path / "b", AGENT) == []
+
+
+def test_a_write_in_another_process_of_the_same_lease_ships_too(tmp_path: Path) -> None:
+    """A lease that is carried on by a process which looks at no bucket first: its barrier asks for the head."""
+    bucket = MemoryBucket()
+    worked(tmp_path / "a", bucket)
+    first = machine(tmp_path / "a", bucket=bucket)
+    fence = resumed(first)._keeper.fence
+    damage(tmp_path / "a", 3)
+    second = machine(tmp_path / "a", bucket=bucket)
+    agent = Agent(second, AGENT, Keeper.adopt(second, fence, renew=True))
+    begun = agent.begin_action("email", "external", "1")
+    assert head_in(bucket).open[0].key == begun.key
+    assert b"number 1" in head_in(bucket).tail[2]
+
+
+def test_a_record_that_the_bucket_does_not_have_is_not_shipped_damaged(tmp_path: Path) -> None:
+    """It would be another log there: the push is refused and names it, again and again, and the bucket stays sound."""
+    bucket = MemoryBucket()
+    store = machine(tmp_path / "a", bucket=bucket, ship="lazy")
+    agent = resumed(store)
+    for number in range(4):
+        agent.record_turn("user", f"number {number}")
+    before = head_in(bucket)
+    damage(tmp_path / "a", before.last + 2)
+    for _ in range(2):
+        with pytest.raises(NotShipped, match=rf"its log from lsn {before.last + 2} on .* is damaged here"):
+            store.shipper.push(agent._keeper.fence)
+    assert head_in(bucket) == before
