@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint generate bench wheel clean
+.PHONY: help setup demo test lint generate bench proof wheel clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 @\2/p' Makefile | awk -F@ '{ printf "%-16s %s\n", $$1, $$2 }'
@@ -35,7 +35,11 @@ generate: setup ## write completions/, docs/commands.md, docs/python.md and docs
 	$(BIN)/python -m tools.generate
 
 bench: setup ## measure
-	for script in turn resume startup run contention mcp; do echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || exit 1; done
+	for name in turn resume startup run shipping mcp; do echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
+
+proof: setup ## measure all that docs/proof.md tells, anew; takes an hour and a half
+	for name in kills files latency contention soak; do echo "== bench.$$name"; $(BIN)/python -m bench.$$name --save || exit 1; done
+	$(BIN)/python -m tools.generate
 
 # A checkout hides packaging faults; this installs what users would get and runs it from elsewhere.
 wheel: setup ## build what users install, and try it elsewhere

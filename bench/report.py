@@ -140,17 +140,17 @@ class Result:
         for table in self.tables:
             print(f"\n{table.name}\n{table.shown()}", flush=True)
 
-    def save(self) -> None:
+    def save(self, where: Path = RESULTS) -> None:
         """Write it where the documents find it."""
-        RESULTS.mkdir(exist_ok=True)
+        where.mkdir(exist_ok=True)
         versions = {"Recall": importlib.metadata.version("recall-memory"), **versions_of_python(), **self.versions}
         text = json.dumps({**asdict(self), "versions": versions}, indent=1, ensure_ascii=False)
-        (RESULTS / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
+        (where / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
 
 
-def load(name: str) -> Result:
+def load(name: str, where: Path = RESULTS) -> Result:
     """A result that was saved."""
-    kept = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    kept = json.loads((where / f"{name}.json").read_text(encoding="utf-8"))
     return Result(**{**kept, "tables": [Table(**each) for each in kept["tables"]]})
 
 

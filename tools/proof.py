@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.report import Cell, Result, Table, load
@@ -22,25 +23,23 @@ _END = "<!-- end -->"
 _result = functools.cache(load)
 
 
-def filled(text: str) -> str:
+def filled(text: str, result: Callable[[str], Result] = _result) -> str:
     """The text with what was measured last.
+
+    Args:
+        result: finds one by its name.
 
     Raises:
         KeyError: it asks for a table or a figure that no result has.
     """
-    text = _TABLE.sub(
-        lambda match: f"<!-- table: {match[1]}/{match[2]} -->\n{_table(match[1], match[2])}<!-- end -->", text
-    )
-    return _FIGURE.sub(
-        lambda match: f"<!-- of: {match[1]}/{match[2]} -->{_figure(match[1], match[2])}<!-- end -->", text
-    )
+    text = _TABLE.sub(lambda at: f"<!-- table: {at[1]}/{at[2]} -->\n{_table(result(at[1]), at[2])}{_END}", text)
+    return _FIGURE.sub(lambda at: f"<!-- of: {at[1]}/{at[2]} -->{_figure(result(at[1]), at[2])}{_END}", text)
 
 
-def _table(result: str, name: str) -> str:
-    of = _result(result)
+def _table(of: Result, name: str) -> str:
     table = next((each for each in of.tables if each.name == name), None)
     if table is None:
-        raise KeyError(f"{result} has no table {name}; it has {', '.join(each.name for each in of.tables)}")
+        raise KeyError(f"{of.name} has no table {name}; it has {', '.join(each.name for each in of.tables)}")
     notes = "".join(f"- {note}\n" for note in table.notes)
     return f"\n{_markdown(table)}\n{notes}\n" if notes else f"\n{_markdown(table)}\n"
 
@@ -51,11 +50,10 @@ def _markdown(table: Table) -> str:
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
-def _figure(result: str, name: str) -> str:
-    of = _result(result)
+def _figure(of: Result, name: str) -> str:
     known = {**of.figures, "measured on": _machine(of)}
     if name not in known:
-        raise KeyError(f"{result} has no figure {name}; it has {', '.join(known)}")
+        raise KeyError(f"{of.name} has no figure {name}; it has {', '.join(known)}")
     return _shown(known[name])
 
 

@@ -98,13 +98,17 @@ def _keep_others(told: Result, before: Result) -> None:
 
 
 def _figures(points: Table, random: Table) -> dict[str, Cell]:
-    """What texts quote: Recall's durable tools over every face, store and kind of kill, and ordinary ones."""
+    """What texts quote: of Recall's durable and ordinary tools over every face, store and kind of kill, and of each
+    program and its tools over the points alone."""
     figures: dict[str, Cell] = {}
-    for name, wanted in (
-        ("durable", ("durable tools, no resolver", "durable tools, resolver")),
-        ("ordinary", ("ordinary tools",)),
-    ):
-        rows = [row for table in (points, random) for row in table.rows if row[0] == "Recall" and row[3] in wanted]
-        for count, index in (("trials", -6), ("duplicates", -5), ("losses", -4), ("waiting", -3), ("missed", -1)):
-            figures[f"{name} {count}"] = sum(int(row[index]) for row in rows)
+
+    def add(name: str, row: Sequence[Cell]) -> None:
+        for count, cell in zip(COUNTS, row[-len(COUNTS) :], strict=True):
+            figures[f"{name} {count}"] = int(figures.get(f"{name} {count}", 0)) + int(cell)
+
+    for row in points.rows:
+        add(f"{row[0]} {row[3]}", row)
+    for row in [*points.rows, *random.rows]:
+        if row[0] == "Recall":
+            add("ordinary" if row[3] == TITLES["ordinary"] else "durable", row)
     return figures
