@@ -98,8 +98,8 @@ TTL = 5  # seconds; what a machine whose directory is gone has to be waited for.
 # take long there are fewer.
 FACES: dict[str, tuple[Callable[[str], list[str]], bool, dict[str, tuple[float, float]]]] = {
     "Python": (_python("client"), False, {"SQLite": (0.4, 0.4), "bucket": (0.1, 0.1)}),
-    "shell": (_shell, True, {"SQLite": (0.15, 0.2), "bucket": (0.075, 0.05)}),
-    "MCP": (_python("host"), True, {"SQLite": (0.2, 0.2), "bucket": (0.075, 0.05)}),
+    "shell": (_shell, True, {"SQLite": (0.1, 0.1), "bucket": (0.04, 0.03)}),
+    "MCP": (_python("host"), True, {"SQLite": (0.3, 0.32), "bucket": (0.06, 0.05)}),
 }
 
 
