@@ -74,9 +74,12 @@ def result(tallies: Sequence[Tally], seed: int) -> Result:
         f"A tool takes {PACE * 1000:.0f} ms before its effect and again after it; the effects are counted in files.",
         "duplicates: invoices and emails beyond the first. losses: effects that never happened, though it said done.",
         "waiting: an interrupted email was put before a person, who looked, and it went on. finished: without anybody.",
-        "missed: not killed where it should have been, or a trial that failed for another reason.",
+        "missed: not killed where it should have been, or a trial that failed otherwise: failures of the harness.",
     ]
-    random.notes = [f"seed {seed}. Of a program with several processes every other kill at a moment met one alone."]
+    random.notes = [
+        f"seed {seed}. Of a program with several processes every other kill at a moment met one alone.",
+        "missed: the program had ended before the moment came; another one was tried in its place.",
+    ]
     points.notes += NOTES
     told = Result("kills", "python -m bench.kills", [points, random, emails])
     for tally in tallies:
