@@ -96,7 +96,7 @@ def table(done: Supervisor, minutes: float) -> Table:
     row = (
         done.ground.store,
         minutes,
-        done.seed,
+        str(done.seed),  # a name, not a number
         counts["processes"],
         counts["SIGKILLs"],
         counts["stops"],
