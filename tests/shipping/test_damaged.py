@@ -8,7 +8,11 @@ import pytest
 
 from store.agent import Agent
 from store.keeper import Keeper
+from store.lease import LeaseRequest
+from store.process import this_process
 from store.remote_errors import NotShipped
+from store.shipping import evidence
+from store.shipping.local import Local
 from tests.keeping import problems, tampering
 from tests.shipping.machines import AGENT, head_in, machine, resumed
 from tests.shipping.memory import MemoryBucket
@@ -79,3 +83,28 @@ def test_a_record_that_the_bucket_does_not_have_is_not_shipped_damaged(tmp_path:
         with pytest.raises(NotShipped, match=rf"its log from lsn {before.last + 2} on .* is damaged here"):
             store.shipper.push(agent._keeper.fence)
     assert head_in(bucket) == before
+
+
+@pytest.mark.parametrize("part", ["form", "key"])
+def test_a_damaged_intent_proves_nothing_never_executed(tmp_path: Path, part: str) -> None:
+    """A call whose intent is in the log, and cannot be read here any more, does not pass for one that is not there."""
+    bucket = MemoryBucket()
+    first = machine(tmp_path / "a", bucket=bucket)
+    agent = resumed(first)
+    begun = agent.begin_action("email", "external", "1")
+    intent, _ = Local(first, AGENT).last()
+    agent.amend_action(begun.seq, "a note that is not shipped")
+    with machine(tmp_path / "b", bucket=bucket) as other:
+        process = this_process()
+        taken = other.acquire(LeaseRequest(AGENT, "b" * 32, "other", process, 60_000, breaking=True))
+        other.shipper.push(taken.lease.fence)
+    first.shipper.pull(AGENT)
+    (one,) = evidence.here(first, AGENT)
+    assert (one.verdict, one.in_log) == ("", True)
+    with tampering(tmp_path / "a") as connection:
+        connection.execute(
+            "UPDATE records SET line = replace(line, ?, '0') WHERE lsn = ? AND branch = 1",
+            ({"form": "{", "key": begun.key}[part], intent),
+        )
+    (one,) = evidence.here(first, AGENT)
+    assert (one.verdict, one.in_log) == ("may have run", False)
