@@ -13,9 +13,11 @@ from store.process import this_process
 from store.remote_errors import NotShipped
 from store.shipping import evidence
 from store.shipping.local import Local
+from store.shipping.place import agents_in
 from tests.keeping import problems, tampering
 from tests.shipping.machines import AGENT, head_in, machine, resumed
 from tests.shipping.memory import MemoryBucket
+from tests.shipping.world import World
 
 
 def damage(directory: Path, lsn: int) -> None:
@@ -108,3 +110,25 @@ def test_a_damaged_intent_proves_nothing_never_executed(tmp_path: Path, part: st
         )
     (one,) = evidence.here(first, AGENT)
     assert (one.verdict, one.in_log) == ("may have run", False)
+
+
+def test_a_damaged_log_does_not_keep_the_others_out_of_the_bucket(tmp_path: Path) -> None:
+    """Attaching says which it is and goes on; that agent alone gets no lease, and the bucket nothing of it."""
+    world = World(tmp_path)
+    for agent in ("ant", AGENT, "cat"):
+        world.write("a", "number 1", agent)
+    with tampering(tmp_path / "a") as connection:
+        connection.execute(
+            "UPDATE records SET line = replace(line, 'number', 'numb') WHERE lsn = 2 AND agent = ?", (AGENT,)
+        )
+    reports = world.attach("a").reports
+    assert [(each.agent, each.outcome) for each in reports] == [
+        ("ant", "shipped"),
+        (AGENT, "damaged"),
+        ("cat", "shipped"),
+    ]
+    assert "its log from lsn 2 on" in reports[1].detail
+    world.write("a", "number 2", "cat")
+    with pytest.raises(NotShipped, match="that record is damaged here"):
+        world.write("a", "number 2")
+    assert list(agents_in(world.bucket)) == ["ant", "cat"]
