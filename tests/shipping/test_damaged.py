@@ -12,6 +12,7 @@ from store.lease import LeaseRequest
 from store.process import this_process
 from store.remote_errors import NotShipped
 from store.shipping import evidence
+from store.shipping.backend import ShippingBackend
 from store.shipping.local import Local
 from store.shipping.place import agents_in
 from tests.keeping import problems, tampering
@@ -132,3 +133,23 @@ def test_a_damaged_log_does_not_keep_the_others_out_of_the_bucket(tmp_path: Path
     with pytest.raises(NotShipped, match="that record is damaged here"):
         world.write("a", "number 2")
     assert list(agents_in(world.bucket)) == ["ant", "cat"]
+
+
+def test_a_damaged_record_before_a_new_lineage_is_not_shipped(tmp_path: Path) -> None:
+    """The hash of the last record, of another lineage, says nothing of it; the bucket keeps the true line."""
+    world = World(tmp_path)
+    world.write("a", "number 1")
+    world.attach("a")
+    line = world.head().tail[1]
+    world.detach("a", "fork")
+    world.write("a", "on its own")
+    world.attach("a")
+    damage(tmp_path / "a", 2)
+    world.write("a", "after")
+    assert world.head().tail[1] == line
+    world.attach("b")
+    with world.opened("b") as store:
+        assert isinstance(store, ShippingBackend)
+        store.shipper.pull(AGENT)
+    assert world.texts("b") == ["number 1", "on its own", "after"]
+    assert world.sound("b")
