@@ -17,7 +17,7 @@ from store.shipping.local import Local
 from store.shipping.place import agents_in
 from tests.keeping import problems, tampering
 from tests.shipping.machines import AGENT, head_in, machine, resumed
-from tests.shipping.memory import MemoryBucket
+from tests.shipping.memory import DOWN, MemoryBucket
 from tests.shipping.world import World
 
 
@@ -71,6 +71,26 @@ def test_a_write_in_another_process_of_the_same_lease_ships_too(tmp_path: Path) 
     begun = agent.begin_action("email", "external", "1")
     assert head_in(bucket).open[0].key == begun.key
     assert b"number 1" in head_in(bucket).tail[2]
+
+
+def test_the_head_is_asked_for_as_patiently_as_it_is_written(tmp_path: Path) -> None:
+    """Where a barrier has to read the head first, one answer that does not come does not end it."""
+    bucket = MemoryBucket()
+    worked(tmp_path / "a", bucket)
+    fence = resumed(machine(tmp_path / "a", bucket=bucket))._keeper.fence
+    damage(tmp_path / "a", 3)
+    store = machine(tmp_path / "a", bucket=bucket, patience=5.0)
+    failed: list[str] = []
+
+    def fail_once(verb: str, key: str) -> str:
+        if failed or verb != "get":
+            return ""
+        failed.append(key)
+        return DOWN
+
+    bucket.before = fail_once
+    begun = Agent(store, AGENT, Keeper.adopt(store, fence, renew=True)).begin_action("email", "external", "1")
+    assert failed and head_in(bucket).open[0].key == begun.key
 
 
 def test_a_record_that_the_bucket_does_not_have_is_not_shipped_damaged(tmp_path: Path) -> None:
