@@ -27,8 +27,9 @@ recall run --class external --tool notify --step notify --resolver "grep -qs '^$
     "${NOTIFY:?the program that tells somebody}" "$RECALL_RUN: ${sum%% *}"
 
 # Which ones are too old is decided once, in a step of its own, so that a second attempt does not find others.
+# Only what is named after a day is a night's: whatever else is kept there is none of ours.
 old=$(recall run --class pure --tool choose --step choose -- \
-    bash -c 'ls -d "$0"/*/ | sort -V | head -n "-$1"' "$target" "$keep")
+    bash -c 'ls -d "$0"/????-??-??/ | sort | head -n "-$1"' "$target" "$keep")
 while read -r each; do
     [[ -z $each ]] || recall run --class idempotent --tool remove --step "remove-$(basename "$each")" -- rm -rf "$each"
 done <<< "$old"

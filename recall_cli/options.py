@@ -235,8 +235,8 @@ class Command(TyperCommand):
             if self._agent_argument and "agent_instead" in state.opts:
                 state.largs, state.rargs = [state.opts["agent_instead"], *words], []
             elif self._takes_command and state.rargs and not state.largs:
-                # What follows ``--`` is the command alone.
-                state.largs = [os.environ.get("RECALL_AGENT") or _missing()]
+                # What follows ``--`` is the command alone: no word is the agent, which the environment then names.
+                state.largs = [None]  # type: ignore[list-item]
             elif self.agent_first and "agent" not in state.opts and len(words) == len(parser._args) + 1:
                 state.opts["agent"] = words[0]
                 state.largs, state.rargs = words[1:], []
@@ -280,10 +280,6 @@ class Command(TyperCommand):
         formatter.write_paragraph()
         codes = ", ".join(f"{code.value}" for code in self.exits)
         formatter.write_text(f"Exit codes: {codes}. What they mean: recall help exit-codes")
-
-
-def _missing() -> str:
-    raise AgentMissing
 
 
 def _names_agent(argument: Parameter) -> bool:

@@ -174,15 +174,20 @@ class Child:
         end_at = None if timeout is None else time.monotonic() + timeout
         kill_at: float | None = None
         timed_out = False
+        told_to_end = False
         silent_at, silent_most = 0.0, 0.0
         while True:
             now = time.monotonic()
             if self._reap():
-                silent_most = silent_most or now + _LINGER_MOST
-                silent_at = silent_at or now + _LINGER
+                if not silent_most:
+                    silent_at, silent_most = now + _LINGER, now + _LINGER_MOST
+                    for stream in streams:
+                        stream.note_end()
+                if told_to_end and now >= silent_most:
+                    streams = self._keep_rest(streams)
                 streams = [each for each in streams if not each.ended]
                 if now >= min(silent_at, silent_most):
-                    streams = [each for each in streams if each.pending]
+                    streams = [each for each in streams if each.pending or each.left]
                 if not streams:
                     break
             elif kill_at is not None and now >= kill_at:
@@ -193,8 +198,8 @@ class Child:
                 self.signal(signal.SIGTERM)
                 self.signal(signal.SIGCONT)
                 kill_at = now + grace
-            moments = [min(silent_at, silent_most)] if self._ended else [each for each in (kill_at or end_at,) if each]
-            pause = min([max(0.0, each - now) for each in moments] + [1.0])
+            moments = (silent_at, silent_most) if self._ended else (kill_at or end_at or 0.0,)
+            pause = min([each - now for each in moments if each > now] + [1.0])
             reading = {each.source: each for each in streams if not each.pending and not each.ended}
             writing = {each.target: each for each in streams if each.pending}
             ready, free, _ = select.select([self._wake[0], *reading], [*writing], [], pause)
@@ -204,10 +209,10 @@ class Child:
             while self._got:
                 number = self._got.pop(0)
                 if self._ended and number in (signal.SIGTERM, signal.SIGINT):
-                    for stream in streams:
-                        stream.keep_rest()
-                    streams, ready, free = [], [], []  # nothing is left to be ended but our waiting for a reader
+                    # Nothing is left to be ended but our waiting for a reader.
+                    streams, ready, free = self._keep_rest(streams), [], []
                 elif number == signal.SIGTERM:
+                    told_to_end = True
                     grace_ends = time.monotonic() + on_term()
                     end_at = grace_ends if end_at is None else min(end_at, grace_ends)
                     timeout = None
@@ -223,6 +228,13 @@ class Child:
         if kill_at is not None:
             self.end_group(kill_at - time.monotonic())
         return Ended(self._ended.status, self._ended.signal, timed_out) if self._ended else Ended(1)
+
+    @staticmethod
+    def _keep_rest(streams: list[Stream]) -> list[Stream]:
+        """Wait for no reader any more; the streams that are left, which are none."""
+        for stream in streams:
+            stream.keep_rest()
+        return []
 
     def end_group(self, grace: float) -> None:
         """Its leader is gone: wait up to ``grace`` seconds for the others of the group, then kill them."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import stat
+import sys
+import termios
 from dataclasses import dataclass, field
 
 _CHUNK = 65536
@@ -26,11 +29,18 @@ class Kept:
 
 
 class Stream:
-    """One stream of the command on its way to ours: never more of it in hand than one chunk."""
+    """One stream of the command on its way to ours: never more of it in hand than one chunk.
+
+    Attributes:
+        pending: what was read and is not passed on yet.
+        left: bytes that the command left in its pipe when it ended, and that are not read yet.
+        ended: whether there is no more to read.
+    """
 
     def __init__(self, source: int, target: int, kept: Kept) -> None:
         self.source, self.target, self.kept = source, target, kept
         self.pending = memoryview(b"")
+        self.left = 0
         self.ended = False
         self._unread = False
         mode = os.fstat(target).st_mode
@@ -39,11 +49,12 @@ class Stream:
     def read(self) -> None:
         chunk = os.read(self.source, _CHUNK)
         self.kept.add(chunk)
+        its_last, self.left = self.left > 0, max(0, self.left - len(chunk))
         if not chunk:
             self._close()
         elif not self._unread:
             self.pending = memoryview(chunk)
-        elif not wait_for({self.source: select.POLLHUP}, 0):
+        elif not its_last and not wait_for({self.source: select.POLLHUP}, 0):
             # It goes on: let it feel that nobody reads, as it would without us. What it writes now is not known.
             self.kept.left_out = max(self.kept.left_out, 1)
             self._close()
@@ -60,14 +71,20 @@ class Stream:
             # output is whole for a replay, although the script that asked for it was killed.
             self.pending, self._unread = memoryview(b""), True
 
+    def note_end(self) -> None:
+        """The command has ended: what is in its pipe by now is read, however long our reader takes."""
+        if not self.ended:
+            size = fcntl.ioctl(self.source, termios.FIONREAD, bytes(4))
+            self.left = int.from_bytes(size, sys.byteorder)
+
     def keep_rest(self) -> None:
         """Pass nothing on any more; keep what the command, which has ended, left in its pipe."""
         self.pending, self._unread = memoryview(b""), True
-        if not self.ended and wait_for({self.source: select.POLLIN}, 0):
+        while self.left:
             self.read()
 
     def _close(self) -> None:
-        self.pending, self.ended = memoryview(b""), True
+        self.pending, self.left, self.ended = memoryview(b""), 0, True
         os.close(self.source)
 
 

@@ -175,16 +175,16 @@ class Keeper:
             logging.getLogger("recall").exception("agent %s: what is due at a renewal failed", self._agent)
 
     def _again(self, lapsed: Fence) -> Fence:
-        with self._lock:
-            if self._fence != lapsed:  # another thread was first
-                return self.fence
-            request = LeaseRequest(self._agent, self.incarnation, self.holder, self._process, self._ttl_ms)
-            try:
+        try:
+            with self._lock:
+                if self._fence != lapsed:  # another thread was first
+                    return self.fence
+                request = LeaseRequest(self._agent, self.incarnation, self.holder, self._process, self._ttl_ms)
                 acquired = self._backend.acquire(replace(request, again=lapsed))
-            except LeaseLost as problem:
-                self._lose(problem, lapsed)
-                raise
-            self._fence = acquired.lease.fence
+                self._fence = acquired.lease.fence
+        except LeaseLost as problem:
+            self._lose(problem, lapsed)  # without the lock: who is told may wait for a thread of ours that needs it
+            raise
         if acquired.lease.fence != lapsed:
             self._tell("again", acquired.lease.epoch)
         return acquired.lease.fence

@@ -164,6 +164,40 @@ def test_threads_that_find_the_lapse_together_acquire_again_once(backend: Sqlite
     assert told == [("acquired", 1), ("again", 2)]
 
 
+def test_who_is_told_of_the_loss_may_wait_for_another_thread(backend: SqliteBackend) -> None:
+    """The loss that an acquisition finds is told without the lock, which a write under way in a thread needs."""
+    ended: list[bool] = []
+    begun, told = threading.Event(), threading.Event()
+
+    def tell(event: str, epoch: int) -> None:
+        if event == "lost":
+            told.set()
+            other.join(5)
+            ended.append(not other.is_alive())
+
+    def write() -> None:
+        with pytest.raises(LeaseLost):
+            keeper.write(overtaken)
+
+    def overtaken(fence: Fence, renew: bool) -> None:
+        begun.set()
+        told.wait(5)
+        raise LeaseLost(agent="a", epoch=fence.epoch, now="2, of another")
+
+    def lapsed(fence: Fence, renew: bool) -> None:
+        backend.acquire(request("a", breaking=True))
+        raise LeaseExpired(agent="a", epoch=fence.epoch, ago="0.1 s")
+
+    keeper = Keeper(backend, "a", ttl_ms=60_000, process=FAR, on_event=tell, background=False)
+    keeper.acquire()
+    other = threading.Thread(target=write, daemon=True)
+    other.start()
+    begun.wait(5)
+    with pytest.raises(LeaseLost):
+        keeper.write(lapsed)
+    assert ended == [True]
+
+
 def test_an_adopted_lease_renews_by_writing_and_never_acquires(backend: SqliteBackend, clock: SetClock) -> None:
     """A shell's token: each write starts the ttl anew; once expired it stays so."""
     fence = backend.acquire(request("a", process=FAR)).lease.fence

@@ -42,6 +42,7 @@ _SAID = {
     "taken": "goes on here; in the bucket it ends",
     "forked": "goes on here under a lineage of its own",
     "kept": "lives on in the bucket; here it can be read",
+    "damaged": "is not in the bucket, and nothing is written to it",
     "trouble": "has to be mended",
 }
 _PROMISES = {
@@ -103,7 +104,7 @@ def attach_(
         more = sum(1 for each in islice(agents_in(connected[0]), _MOST_COUNTED) if each not in known)
     value = {**_remote_row(done.remote), "made": done.made, "already": done.already, "warnings": list(done.warnings)}
     pulled: list[dict[str, Any]] = []
-    code = Exit.CORRUPT if any(each.outcome == "trouble" for each in done.reports) else Exit.DONE
+    code = Exit.CORRUPT if any(each.outcome in ("damaged", "trouble") for each in done.reports) else Exit.DONE
     if pull and more:
         from recall_cli.commands.sync import fetch_all
 
@@ -129,6 +130,9 @@ def _say_attached(here: Globals, done: Attached, location: Location, more: int, 
         here.out.message(
             f"the bucket has {count} agent(s) that are not here yet", "resume one, or fetch all: recall sync pull --all"
         )
+    damaged = [each.agent for each in done.reports if each.outcome == "damaged"]
+    if damaged:
+        here.out.message(f"{len(damaged):,} agent(s) have a damaged record", f"recall verify {damaged[0]}")
     troubled = [each.agent for each in done.reports if each.outcome == "trouble"]
     if troubled:
         here.out.message(f"{len(troubled):,} agent(s) have to be mended", f"recall remote repair {troubled[0]}")

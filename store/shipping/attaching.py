@@ -16,7 +16,7 @@ from store.backend import all_leases
 from store.backends.sqlite.ledger import Ledger
 from store.backends.sqlite.marks import Remote
 from store.clock import Random, rfc3339
-from store.remote_errors import AttachedElsewhere, BadHead, Forked, OtherLog
+from store.remote_errors import AttachedElsewhere, BadHead, Forked, NotShipped, OtherLog
 from store.shipping import protocol
 from store.shipping.bringing import (
     TRIES,
@@ -212,6 +212,8 @@ class Attaching(Bringing):
                 if self.store.mark(agent) is None:
                     raise
                 return Report(agent, "trouble", local.last()[0], problem.message)
+            except NotShipped as problem:  # nobody gets its lease, for the same reason; the others go on
+                return Report(agent, "damaged", local.last()[0], problem.message)
         raise changed_too_fast(self.bucket, agent)
 
     def _created(self, local: Local) -> Outcome | None:

@@ -28,7 +28,9 @@ from store.value import value
 if TYPE_CHECKING:
     from store.backends.sqlite import SqliteBackend
 
-Outcome = Literal["shipped", "continued", "fetched", "adopted", "imported", "taken", "forked", "kept", "trouble"]
+Outcome = Literal[
+    "shipped", "continued", "fetched", "adopted", "imported", "taken", "forked", "kept", "damaged", "trouble"
+]
 Watch = Callable[[list[str]], Iterable[str]]
 
 TRIES = 5
@@ -44,9 +46,10 @@ class Report:
         outcome: ``shipped``: the bucket has its log now. ``continued``: it had it, and goes on from there.
             ``fetched``: it had more of it, and that is here now. ``adopted``: the log here was set aside for the
             bucket's. ``imported``: a copy, which is shipped under a lineage of its own from its first lease on.
-            ``taken``, ``forked``, ``kept``: of a detaching. ``trouble``: it has to be mended first.
+            ``taken``, ``forked``, ``kept``: of a detaching. ``damaged``: a record of it is, so it is not shipped.
+            ``trouble``: it has to be mended first.
         lsn: of its last record here.
-        detail: what the trouble is, or "".
+        detail: what is damaged, or what the trouble is, or "".
     """
 
     agent: str

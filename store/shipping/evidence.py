@@ -166,8 +166,8 @@ class Log(Protocol):
         """The chain's hash at an lsn, or None where that is not known."""
         ...
 
-    def has(self, action: Action) -> bool:
-        """Whether the action is in it."""
+    def has(self, action: Action) -> bool | None:
+        """Whether the action is in it; None where that cannot be told."""
         ...
 
 
@@ -183,9 +183,18 @@ class LocalLog:
         """Below the head only: what is above it is this store's own."""
         return self._local.hash_at(lsn) if self.head is not None and lsn <= self.head.last else None
 
-    def has(self, action: Action) -> bool:
-        records = self._store.history(self._local.agent, ACTION, seq=action.seq)
-        return any(_key_of(each.body) == action.key for each in records)
+    def has(self, action: Action) -> bool | None:
+        records = list(self._store.history(self._local.agent, ACTION, seq=action.seq))
+        if any(_key_of(each.body) == action.key for each in records):
+            return True
+        return None if any(self._is_damaged(each) for each in records) else False
+
+    def _is_damaged(self, record: Record) -> bool:
+        """Whether a record is not what it was, so that it may have been of any action."""
+        link = self.hash_at(record.lsn - 1)
+        if self.head is None or link is None:
+            return True
+        return list(chained(self.head, [record.line], record.lsn - 1, link)) != [(record.lsn, record.hash)]
 
 
 class BucketLog:
@@ -337,9 +346,11 @@ def _judge(left: _Left, agent: str, log: Log, bad: Callable[[BadRecord], None]) 
         in_log = log.has(action)
         verdict = ""
         if action.open and not in_log:
-            proven = all(intents.get(seq, [False]))
+            proven = in_log is False and all(intents.get(seq, [False]))
             verdict = NEVER_EXECUTED if proven else MAY_HAVE_RUN
-        yield Evidence(agent, left.source, left.store, record.lsn, record.epoch, record.at, action, verdict, in_log)
+        yield Evidence(
+            agent, left.source, left.store, record.lsn, record.epoch, record.at, action, verdict, in_log is True
+        )
 
 
 def _proven(record: Record, head: Head | None, *, on_chain: bool) -> bool:

@@ -215,12 +215,12 @@ class Head:
         return body[: body.rindex(_TAIL)] + _TAIL + b"]}"
 
     @staticmethod
-    def parse(body: bytes, agent: str, lines: Callable[[int, int], Sequence[bytes]] | None = None) -> Head:
+    def parse(body: bytes, agent: str, lines: Callable[[Head], Sequence[bytes]] | None = None) -> Head:
         """Read a head, its chain checked as far as it goes.
 
         Args:
-            lines: those from one lsn to another, for a head that was kept without its tail. If they are not
-                what they were (a record here is damaged), it comes without: the bucket has them.
+            lines: those of its tail, for a head that was kept without. If they are not what they were (a record
+                here is damaged), it comes without: the bucket has them.
 
         Raises:
             BadHead: it is not a head of this agent, or contradicts itself.
@@ -242,7 +242,7 @@ class Head:
         if wrong:
             raise BadHead(agent=agent, reason=wrong)
         if lines is not None and bare:
-            filled = replace(head, tail=tuple(lines(head.tail_first, head.last)))
+            filled = replace(head, tail=tuple(lines(head)))
             return head if _wrong_in_tail(filled) else filled
         return head
 

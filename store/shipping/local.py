@@ -15,7 +15,7 @@ from store.errors import BadRecord
 from store.lease import Fence, Lease
 from store.records import ACTION, Record
 from store.shipping.fetch import Line, blobs_of, lines_after
-from store.shipping.head import Head, Open, lineage_starts
+from store.shipping.head import Head, Open, chained, lineage_starts
 from store.shipping.protocol import Unshipped
 from store.values import Action
 
@@ -59,9 +59,20 @@ class Local:
         starts = (each for each in self.store.branches(self.agent) if each.number == root and each.start == lsn)
         return next((each.start_hash for each in starts), None)
 
-    def lines(self, first: int, last: int) -> list[bytes]:
-        """The lines from one lsn to another."""
-        return [each.line for each in self.store.log(self.agent, after=first - 1, limit=max(0, last - first + 1))]
+    def lines(self, head: Head, after: tuple[int, bytes], last: int) -> list[bytes]:
+        """The lines of a head's log above one record, up to another; none if one of them is damaged here.
+
+        Each is held to its own hash: that of the last says nothing of those before a new lineage.
+
+        Args:
+            after: the lsn of the record, and the chain's hash after it.
+        """
+        found = list(self.records(after[0], last))
+        lines = [each.line for each in found]
+        return lines if list(chained(head, lines, *after)) == [(each.lsn, each.hash) for each in found] else []
+
+    def _tail_of(self, head: Head) -> list[bytes]:
+        return self.lines(head, head.spilled, head.last)
 
     def records(self, after: int, last: int) -> Iterator[Record]:
         """The records above one lsn, up to another."""
@@ -93,7 +104,7 @@ class Local:
             # A mark without a head says only when a contender's revision was first seen.
             if mark is None or not mark.head:
                 return None
-            head = Head.parse(mark.head, self.agent, self.lines)
+            head = Head.parse(mark.head, self.agent, self._tail_of)
             self._keep(mark.etag, head)
             return mark, head
 

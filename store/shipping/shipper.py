@@ -139,7 +139,7 @@ class Shipper(Taking):
                 return  # whoever had the lock before took it along
             if look or not head.whole:
                 look = False
-                self._settled(local, fence, self._look(local), target, head)
+                self._settled(local, fence, self._look(local, None if head.whole else tries), target, head)
                 continue
             new, stamp = self._next(local, mark, reshape(head) if reshape else head, last, state)
             body = new.encode()

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from store.audit import blobs_named, body_of
-from store.errors import NotFound
+from store.errors import Corrupt, NotFound
 from store.remote_errors import BadHead, RemoteRefused
 from store.shipping.bucket import Bucket, Listed
 from store.shipping.fetch import Replaced, lines_after, prefix
@@ -110,9 +110,10 @@ class Upkeep:
         if run is None:
             return None
         old = head.segs[run[0] : run[1] + 1]
-        lines = self._local.lines(old[0].f, old[-1].l)
-        if reached(head, lines, old[0].f - 1, _before(head, run[0])) != (old[-1].l, old[-1].hash):
-            return None  # this store has not all of it: another one will merge it
+        start = (old[0].f - 1, _before(head, run[0]))
+        lines = self._local.lines(head, start, old[-1].l)
+        if reached(head, lines, *start) != (old[-1].l, old[-1].hash):
+            return None  # this store has not all of it, or not as it was: another one will merge it
         new, body = make_segment(lines, epoch=head.epoch, first=old[0].f, hash=old[-1].hash)
         # One of that name that is there already is as good: nothing of the head's epoch is ever collected.
         self._bucket.create(self._prefix + new.k, body)
@@ -139,7 +140,7 @@ class Upkeep:
                 continue
             if each.l <= base:
                 break
-            segments.append(each if each.f > base else self._rest_of(head, each, base))
+            segments.append(each if each.f > base else self._rest_of(head, each, base, base_hash))
         page: Page | None = None
         segments.reverse()
         while len(segments) > self._limits.refs:
@@ -148,9 +149,11 @@ class Upkeep:
             self._bucket.create(self._prefix + page.k, body)
         return partial(rebased, old=head, base=base, base_hash=base_hash, segments=tuple(segments), page=page)
 
-    def _rest_of(self, head: Head, segment: Segment, base: int) -> Segment:
+    def _rest_of(self, head: Head, segment: Segment, base: int, base_hash: bytes) -> Segment:
         """The part of a segment above ``base``, as one of its own."""
-        lines = self._local.lines(base + 1, segment.l)
+        lines = self._local.lines(head, (base, base_hash), segment.l)
+        if not lines:
+            raise Corrupt(reason=f"agent {head.agent}: a record from lsn {base + 1} to {segment.l} is damaged here")
         new, body = make_segment(lines, epoch=head.epoch, first=base + 1, hash=segment.hash)
         self._bucket.create(self._prefix + new.k, body)
         return new

@@ -50,10 +50,10 @@ def run(shell: Shell, argv: Sequence[str | Path], env: dict[str, str], kills: in
 
 
 def backup(shell: Shell, kills: int, chance: random.Random) -> dict[str, str]:
-    """Three nights of examples/backup.sh, of which two are kept."""
+    """Three nights of examples/backup.sh, of which two are kept, beside what is not its own."""
     source, target = shell.here / "source", shell.here / "target"
     source.mkdir()
-    target.mkdir()
+    (target / "0-somebody-else's").mkdir(parents=True)
     (source / "data").write_text("precious\n")
     (shell.here / "notify").write_text(NOTIFY)
     (shell.here / "notify").chmod(0o755)
@@ -77,7 +77,10 @@ def letters(shell: Shell, kills: int, chance: random.Random) -> dict[str, str]:
 def test_backup_three_nights(shell: Shell, kills: int) -> None:
     """Each night is packed, told of once and thrown away in its turn, however often the script is killed."""
     outcome = backup(shell, kills, random.Random(7))
-    assert outcome == {"kept": "2026-03-02 2026-03-03 notified", "told": "2026-03-01 2026-03-02 2026-03-03"}
+    assert outcome == {
+        "kept": "0-somebody-else's 2026-03-02 2026-03-03 notified",
+        "told": "2026-03-01 2026-03-02 2026-03-03",
+    }
 
 
 @pytest.mark.parametrize(("kills", "seed"), [(0, 0), (4, 1), (4, 2)])

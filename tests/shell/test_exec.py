@@ -38,6 +38,8 @@ def test_the_agent_may_be_named_by_the_environment(shell: Shell) -> None:
     assert shell.recall("exec", "-a", "third", *command).out == "third\n"
     refused = shell.recall("exec", *command, env={"RECALL_AGENT": ""})
     assert refused.code == 2 and "set RECALL_AGENT" in refused.err
+    helped = shell.recall("exec", "--help", *command, env={"RECALL_AGENT": ""})
+    assert (helped.code, helped.out[:19]) == (0, "Usage: recall exec ")
 
 
 def test_the_briefing_is_given_as_file_or_descriptor(shell: Shell) -> None:

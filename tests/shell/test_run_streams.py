@@ -129,6 +129,46 @@ def test_ended_while_its_reader_waits_it_keeps_the_rest(shell: Shell) -> None:
     assert (again.code, again.out) == (0, printed)
 
 
+def test_a_slow_reader_gets_all_of_it(shell: Shell) -> None:
+    """What a command left in its pipe waits for a reader who takes long, at no cost, and is kept whole."""
+    step = ("run", "--class", "pure", "--step", "s", "--", "sh", "-c", "echo $$ > pid; exec head -c 130000 /dev/zero")
+    process = shell.start(*step)
+    pid = shell.pid("pid")
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    time.sleep(0.5)  # longer than it waits for what somebody else may write
+
+    def used() -> int:  # hundredths of a second of processor time
+        return sum(map(int, Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+
+    before = used()
+    time.sleep(1)
+    assert used() - before < 20
+    assert process.communicate(timeout=60)[0] == bytes(130_000)
+    assert shell.recall(*step).out == "\0" * 130_000
+
+
+def test_ended_while_its_reader_waits_it_keeps_all_of_a_large_pipe(shell: Shell) -> None:
+    """A command that made its pipe larger leaves more in it than one read takes."""
+    program = "import fcntl, os; fcntl.fcntl(1, 1031, 1 << 20); open('pid', 'w').write(f'{os.getpid()}\\n'); "
+    step = ("run", "--class", "pure", "--step", "s", "--", "python3", "-c", program + "os.write(1, b'x' * 700_000)")
+    process = shell.start(*step)
+    pid = shell.pid("pid")
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    os.kill(process.pid, signal.SIGTERM)
+    process.wait(timeout=60)
+    again = shell.recall(*step)
+    assert (again.code, again.out) == (0, "x" * 700_000)
+
+
+def test_told_to_end_once_it_does_not_wait_for_a_reader(shell: Shell) -> None:
+    """SIGTERM while the command runs ends both, although nobody reads what the command has printed."""
+    process = shell.start("run", "--class", "pure", "--", "sh", "-c", "echo $$ > pid; exec yes")
+    shell.pid("pid")
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(timeout=30) == 143
+    assert shell.actions()[0].status == "failed"
+
+
 def test_stdin_is_the_commands(shell: Shell) -> None:
     """The command reads our stdin itself, and recall not a byte of it."""
     (shell.here / "input").write_text("one\ntwo\n")

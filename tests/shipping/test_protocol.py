@@ -268,7 +268,7 @@ def test_a_head_is_read_back_as_it_was_written() -> None:
     segment, _ = make_segment(LINES[:1], epoch=1, first=1, hash=HASHES[1])
     head = replace(moved_into(NEXT, segment), more={"later": {"x": 1}}, open_more=3)
     assert Head.parse(head.encode(), AGENT) == head
-    kept = Head.parse(Head.without_tail(head.encode()), AGENT, lambda first, last: LINES[first - 1 : last])
+    kept = Head.parse(Head.without_tail(head.encode()), AGENT, lambda it: LINES[it.tail_first - 1 : it.last])
     assert kept == head
 
 
