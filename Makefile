@@ -37,7 +37,7 @@ generate: setup ## write completions/, docs/commands.md, docs/python.md and docs
 bench: setup ## measure
 	for name in turn resume startup run shipping mcp; do echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
 
-proof: setup ## measure all that docs/proof.md tells, anew; takes an hour and a half
+proof: setup ## measure all that docs/proof.md tells, anew; takes hours
 	for name in kills files latency contention soak; do echo "== bench.$$name"; $(BIN)/python -m bench.$$name --save || exit 1; done
 	$(BIN)/python -m tools.generate
 
