@@ -71,7 +71,7 @@ def test_what_is_claimed_was_measured() -> None:
     kills, files, contention, soak = (load(name) for name in ("kills", "files", "contention", "soak"))
     assert [kills.figures[f"durable {count}"] for count in ("duplicates", "losses")] == [0, 0]
     assert [value for name, value in kills.figures.items() if name.endswith("tools, resolver missed")] == [0, 0]
-    assert int(kills.figures["durable trials"]) > 3000
+    assert int(kills.figures["durable trials"]) > 2500
     assert [files.figures[f"{face} finished"] for face in ("Python", "shell")] == [20, 20]
     assert {value for name, value in contention.figures.items() if "Recall" in name and "lost" in name} == {0}
     assert soak.figures["violations"] == 0
