@@ -19,6 +19,13 @@ COUNTS = ("trials", "duplicates", "losses", "waiting", "finished", "missed")
 KINDS = {"points": "at a point", "moments": "at a moment", "calls": "after some calls"}
 
 
+# Of the rows, by any of their cells.
+_ORDER: list[Cell] = [
+    *("Recall", "polign-recall", "LangGraph", "DBOS", "Python", "shell", "MCP", "SQLite", "bucket"),
+    *(*TITLES.values(), *KINDS.values()),
+]
+
+
 @dataclass
 class Tally:
     """The trials of one contender in one setup with one kind of kill.
@@ -86,6 +93,8 @@ def result(tallies: Sequence[Tally], seed: int) -> Result:
         told.versions |= tally.contender.versions
     if (RESULTS / "kills.json").exists():
         _keep_others(told, load("kills"))
+    for table in told.tables:
+        table.rows.sort(key=lambda row: [_ORDER.index(cell) if cell in _ORDER else -1 for cell in row[: len(WHO) + 1]])
     told.figures = _figures(points, random)
     return told
 
