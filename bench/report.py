@@ -15,7 +15,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -81,7 +81,7 @@ def versions_of_python() -> dict[str, str]:
     return {"Python": platform.python_version(), "SQLite": sqlite3.sqlite_version}
 
 
-def peer_versions(python: Path, names: Sequence[str]) -> Mapping[str, str]:
+def peer_versions(python: Path, names: Sequence[str]) -> dict[str, str]:
     """The versions of packages in another environment."""
     asked = "import importlib.metadata as m, json, sys; print(json.dumps({n: m.version(n) for n in sys.argv[1:]}))"
     told = subprocess.run([python, "-c", asked, *names], check=True, capture_output=True, text=True).stdout

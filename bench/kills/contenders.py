@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.kills.programs.world import lines
 from bench.measure import ROOT, recall_command
 from store.backends.sqlite import SqliteBackend
 from store.shipping.bucket import Location
@@ -141,8 +142,7 @@ def _person(place: Place) -> None:
             if each.class_ == "external" and each.status in ("started", "unknown", "failed")
         ]
     action = max(waiting, key=lambda each: each.seq)
-    outbox = place.world / "emails"
-    sent = outbox.exists() and action.key in outbox.read_text().split()
+    sent = action.key in lines(place.world / "emails")
     subprocess.run(
         [
             *(recall_command(), "actions", "resolve", "-a", place.agent, str(action.seq)),

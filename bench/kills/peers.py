@@ -51,7 +51,7 @@ def peers() -> list[Contender]:
             share=(0.05, 0.0),
             environ=server.environ,
             person=server.person,
-            versions=dict(versions(["polign-recall", "polign_db"])),
+            versions=versions(["polign-recall", "polign_db"]),
         ),
         Contender(
             *("LangGraph", "Python", "SQLite checkpointer"),
@@ -59,7 +59,7 @@ def peers() -> list[Contender]:
             setups=("ordinary", "keyed"),
             environ=lambda: {"LANGSMITH_TRACING": "false"},
             share=(0.05, 0.0),
-            versions=dict(versions(["langgraph", "langgraph-checkpoint-sqlite"])),
+            versions=versions(["langgraph", "langgraph-checkpoint-sqlite"]),
         ),
         Contender(
             *("DBOS", "Python", "SQLite"),
@@ -67,7 +67,7 @@ def peers() -> list[Contender]:
             setups=("steps",),
             # None at random: killed while it makes its tables, it never starts again on what is left of them.
             jobs=3,  # a second or two of each goes in polling for the workflow
-            versions=dict(versions(["dbos"])),
+            versions=versions(["dbos"]),
         ),
     ]
 

@@ -15,13 +15,13 @@ import signal
 import subprocess
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.kills.contenders import Contender, Place
-from bench.kills.programs.world import ORDER, WAITING
+from bench.kills.programs.world import ORDER, WAITING, counts
 
 STRACE = shutil.which("strace") or "strace"
 _PATIENCE = 120.0  # seconds for one life of a program
@@ -113,18 +113,25 @@ def place(contender: Contender, base: Path) -> Iterator[Place]:
     shutil.rmtree(base)
 
 
-def counts(world: Path) -> dict[str, int]:
-    """The effects in a world, by tool."""
-
-    def lines(name: str) -> int:
-        path = world / name
-        return len(path.read_text().splitlines()) if path.exists() else 0
-
-    return {
-        "lookup": lines("lookups"),
-        "invoice": len(list((world / "invoices").iterdir())),
-        "email": lines("emails"),
-    }
+@contextmanager
+def _started(argv: Sequence[str], at: Place, kill_at: str = "") -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A life of the program, in a session of its own that is gone in the end, and the pipe on which it is heard."""
+    told = os.open(at.world / "told", os.O_RDONLY | os.O_NONBLOCK)  # before it starts, which waits for a reader
+    with (at.world / "log").open("ab") as log:
+        process = subprocess.Popen(
+            argv,
+            env={**at.environ, "KILL_AT": kill_at},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield process, told
+    finally:
+        os.close(told)
+        strike(process.pid)
+        process.wait()
 
 
 def _live(contender: Contender, setup: str, at: Place, kill: Kill) -> tuple[int, bool]:
@@ -134,17 +141,7 @@ def _live(contender: Contender, setup: str, at: Place, kill: Kill) -> tuple[int,
         name, _, number = kill.call.partition(":")
         inject = f"inject={name}:signal=SIGKILL:when={number}"
         argv = [STRACE, "-f", "-o", str(at.world / "trace"), "-e", inject, *argv]
-    told = os.open(at.world / "told", os.O_RDONLY | os.O_NONBLOCK)
-    with (at.world / "log").open("ab") as log:
-        process = subprocess.Popen(
-            argv,
-            env={**at.environ, "KILL_AT": kill.point},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
+    with _started(argv, at, kill.point) as (process, told):
         if kill.point:
             _hear(told, process, b"k", _PATIENCE)
         elif kill.after is not None and _hear(told, process, b"r", _PATIENCE):
@@ -154,10 +151,6 @@ def _live(contender: Contender, setup: str, at: Place, kill: Kill) -> tuple[int,
             return _ended(process, at), True
         code = _ended(process, at)
         return code, bool(kill.call) and "+++ killed by SIGKILL +++" in (at.world / "trace").read_text()
-    finally:
-        os.close(told)
-        strike(process.pid)
-        process.wait()
 
 
 def _ended(process: subprocess.Popen[bytes], at: Place) -> int:
@@ -247,20 +240,12 @@ def undisturbed(contender: Contender, setup: str, base: Path) -> float:
 
 
 def _undisturbed(contender: Contender, setup: str, base: Path) -> float:
-    with place(contender, base) as at:
-        told = os.open(at.world / "told", os.O_RDONLY | os.O_NONBLOCK)
-        with (at.world / "log").open("ab") as log:
-            process = subprocess.Popen(
-                contender.argv(setup), env=at.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        try:
-            assert _hear(told, process, b"r", _PATIENCE), (at.world / "log").read_text()
-            begun = time.perf_counter()
-            if process.wait(_PATIENCE):
-                raise HarnessFailed((at.world / "log").read_text()[-2000:])
-            return time.perf_counter() - begun
-        finally:
-            os.close(told)
+    with place(contender, base) as at, _started(contender.argv(setup), at) as (process, told):
+        assert _hear(told, process, b"r", _PATIENCE), (at.world / "log").read_text()
+        begun = time.perf_counter()
+        if process.wait(_PATIENCE):
+            raise HarnessFailed((at.world / "log").read_text()[-2000:])
+        return time.perf_counter() - begun
 
 
 def calls(contender: Contender, setup: str, base: Path) -> list[str]:
@@ -272,9 +257,9 @@ def calls(contender: Contender, setup: str, base: Path) -> list[str]:
     with place(contender, base) as at:
         trace = base / "trace"
         argv = [STRACE, "-f", "-qq", "-o", str(trace), *contender.argv(setup)]
-        told = os.open(at.world / "told", os.O_RDONLY | os.O_NONBLOCK)
-        subprocess.run(argv, env=at.environ, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=300)
-        os.close(told)
+        with _started(argv, at) as (process, _):
+            if _ended(process, at):
+                raise HarnessFailed((at.world / "log").read_text()[-2000:])
         made: dict[str, Counter[str]] = defaultdict(Counter)
         begun: set[str] = set()
         found = []

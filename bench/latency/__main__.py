@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> Result:
             for turns in map(int, given.sizes.split(",")):
                 measure(contenders, shell, turns, given, tables)
     options = f"--sizes {given.sizes} --times {given.times} --seconds {given.seconds:g} --build {given.build:g}"
-    versions = dict(peer_versions(python, PEERS)) if python else {}
+    versions = peer_versions(python, PEERS) if python else {}
     result = Result(
         "latency",
         f"python -m bench.latency {options}",

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bench.latency.recall_program import Recall
+from bench.latency.recall_program import recall
 from bench.latency.serving import message
 from bench.measure import ROOT, end_all, family, recall_command
 
@@ -163,7 +163,7 @@ class Shell:
         return taken
 
     def fill(self, until: int, seconds: float) -> int:
-        program = Recall(self.directory)
+        program = recall(self.directory)
         program.open()
         program.fill(until, time.monotonic() + seconds)
         program.close()

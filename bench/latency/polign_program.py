@@ -10,50 +10,7 @@ import sys
 
 from polign_recall import Client
 
-from bench.latency.serving import message, one_by_one, serve
-
-
-class Polign:
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-        self.turns = self._states = self._action = 0
-        self.operations = {
-            "turn": self._turn,
-            "state": self._state,
-            "begin": self._begin,
-            "end": self._end,
-            "brief": self._brief,
-        }
-
-    def open(self) -> None:
-        self._client = Client(local_dir=self._directory, agent=True)
-        self._agent = self._client.resume("a")
-        self.turns = self._agent.context.turn_seq
-
-    def close(self) -> None:
-        self._agent.release()
-        self._client.close()
-
-    def fill(self, until: int, deadline: float) -> None:
-        one_by_one(self, until, deadline)
-
-    def _turn(self) -> None:
-        self.turns += 1
-        self._agent.record_turn("assistant", message(self.turns))
-
-    def _state(self) -> None:
-        self._states += 1
-        self._agent.update_working_state(progress=f"{self._states} files migrated")
-
-    def _begin(self) -> None:
-        self._action = self._agent.begin_action("send", "external", {"to": "x"}).seq
-
-    def _end(self) -> None:
-        self._agent.end_action(self._action, "done", "sent")
-
-    def _brief(self) -> None:
-        self._agent.refresh()
-
+from bench.latency.serving import AgentProgram, serve
 
 if __name__ == "__main__":
-    serve(Polign(sys.argv[1]))
+    serve(AgentProgram(lambda: Client(local_dir=sys.argv[1], agent=True)))

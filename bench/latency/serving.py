@@ -67,3 +67,51 @@ def one_by_one(program: Program, until: int, deadline: float) -> None:
     record = program.operations["turn"]
     while program.turns < until and time.monotonic() < deadline:
         record()
+
+
+class AgentProgram:
+    """A program whose agent is one of Recall's or of polign-recall's, which have the same names for the same things.
+
+    Args:
+        client: makes one.
+    """
+
+    def __init__(self, client: Callable[[], Any]) -> None:
+        self._make = client
+        self.turns = self._states = self._action = 0
+        self.operations: Mapping[str, Callable[[], float | None]] = {
+            "turn": self._turn,
+            "state": self._state,
+            "begin": self._begin,
+            "end": self._end,
+            "brief": self._brief,
+        }
+
+    def open(self) -> None:
+        self._client = self._make()
+        self._agent = self._client.resume("a")
+        self.turns = self._agent.context.turn_seq
+
+    def close(self) -> None:
+        self._agent.release()
+        self._client.close()
+
+    def fill(self, until: int, deadline: float) -> None:
+        one_by_one(self, until, deadline)
+
+    def _turn(self) -> None:
+        self.turns += 1
+        self._agent.record_turn("assistant", message(self.turns))
+
+    def _state(self) -> None:
+        self._states += 1
+        self._agent.update_working_state(progress=f"{self._states} files migrated")
+
+    def _begin(self) -> None:
+        self._action = self._agent.begin_action("send", "external", {"to": "x"}).seq
+
+    def _end(self) -> None:
+        self._agent.end_action(self._action, "done", "sent")
+
+    def _brief(self) -> None:
+        self._agent.refresh()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -16,18 +15,6 @@ from bench.latency.tables import OPERATIONS, percentile
 from bench.measure import megabytes
 from recall_cli import Client
 from store.backends.sqlite import SqliteBackend
-from tests.interop.clients import NotInstalled, clients
-
-
-@pytest.fixture(scope="module")
-def python() -> Path:
-    """The Python that has the peers; in CI, which can get them, they are not done without."""
-    try:
-        return clients()
-    except NotInstalled as problem:
-        if os.environ.get("CI"):
-            pytest.fail(str(problem))
-        pytest.skip(str(problem))
 
 
 def test_tables() -> None:

@@ -43,7 +43,7 @@ class World:
 
     def sent(self, key: str) -> bool:
         """What a resolver asks: whether the email with this key has left."""
-        return key in self._lines("emails")
+        return key in lines(self.path / "emails")
 
     def ready(self) -> None:
         """Tell the harness that the program is about to resume: kills by time count from here."""
@@ -56,11 +56,6 @@ class World:
             while True:
                 signal.pause()
 
-    def counts(self) -> dict[str, int]:
-        """The effects so far, by tool."""
-        invoices = len(list((self.path / "invoices").iterdir()))
-        return {"lookup": len(self._lines("lookups")), "invoice": invoices, "email": len(self._lines("emails"))}
-
     def _tell(self, what: bytes) -> None:
         descriptor = os.open(self.path / "told", os.O_WRONLY)
         os.write(descriptor, what)
@@ -71,9 +66,16 @@ class World:
         os.write(descriptor, f"{line}\n".encode())
         os.close(descriptor)
 
-    def _lines(self, name: str) -> list[str]:
-        path = self.path / name
-        return path.read_text().splitlines() if path.exists() else []
+
+def counts(world: Path) -> dict[str, int]:
+    """The effects in a world, by tool."""
+    invoices = len(list((world / "invoices").iterdir()))
+    return {"lookup": len(lines(world / "lookups")), "invoice": invoices, "email": len(lines(world / "emails"))}
+
+
+def lines(path: Path) -> list[str]:
+    """The lines of a file; none if it is not there."""
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def main(arguments: list[str]) -> int:
