@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -27,6 +28,10 @@ for _name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONUTF8", "PYTH
     os.environ.pop(_name, None)
 os.environ.update(LANG="C.UTF-8", TERM="xterm-256color", TZ="UTC", HOME=os.devnull)
 
+# A process inherits which signals are ignored: SIGINT in a shell's background job, SIGHUP under nohup. Nothing that
+# the tests start could then be ended by them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # No deadline for one example: a loaded machine is slow, and a slow example is no fault.
 settings.register_profile("recall", deadline=None, max_examples=60)

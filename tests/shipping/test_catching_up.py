@@ -15,6 +15,7 @@ from store.records import NEXT, TURN, Draft, Record
 from store.shipping.backend import ShippingBackend
 from store.shipping.packing import Limits
 from store.verify import Problem, verify
+from tests.engine import ShiftedClock
 from tests.shipping.machines import AGENT, attach, machine
 from tests.shipping.memory import MemoryBucket
 
@@ -95,7 +96,8 @@ def test_a_lapsed_lease_is_lost_where_a_copy_has_acted_under_it(tmp_path: Path) 
     a.shipper.push(fence)
     a.close()
     shutil.copytree(tmp_path / "a", tmp_path / "b")
-    a, b = machine(tmp_path / "a", bucket=bucket), machine(tmp_path / "b", bucket=bucket)
+    a = machine(tmp_path / "a", bucket=bucket)
+    b = machine(tmp_path / "b", bucket=bucket, clock=ShiftedClock(61))
     a.secure(fence, a.append(fence, [_turn("of a")])[0])
     with pytest.raises(LeaseLost):
         b.acquire(LeaseRequest(AGENT, fence.incarnation, "a copy", this_process(), 60_000, again=fence))
