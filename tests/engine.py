@@ -142,12 +142,19 @@ def python(
     stdin: int | None = None,
     env: Mapping[str, str] | None = None,
     pass_fds: tuple[int, ...] = (),
+    start_new_session: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start a Python process on ``script``, with ``arguments`` in sys.argv[1:]. Warnings are errors in it."""
     command = [*prefix, sys.executable, "-W", "error", "-c", textwrap.dedent(script), *map(str, arguments)]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", **(env or {})}
     return subprocess.Popen(
-        command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=environment, pass_fds=pass_fds
+        command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env=environment,
+        pass_fds=pass_fds,
+        start_new_session=start_new_session,
     )
 
 

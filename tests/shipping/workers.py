@@ -226,12 +226,11 @@ class Workers:
         self._directory = directory
         self._count = 0
         self._mother: subprocess.Popen[bytes] | None = None
-        self._made: list[int] = []
 
     def start(self, what: str, store: Path, agent: str, *more: Any) -> Worker:
         """A process that does ``what`` in the directory of a machine."""
         if self._mother is None:
-            self._mother = python(_SCRIPT, stdin=subprocess.PIPE, env=CREDENTIALS)
+            self._mother = python(_SCRIPT, stdin=subprocess.PIPE, env=CREDENTIALS, start_new_session=True)
         assert self._mother.stdin is not None and self._mother.stdout is not None
         said = self._directory / f"said-{self._count}"
         self._count += 1
@@ -240,21 +239,10 @@ class Workers:
         self._mother.stdin.flush()
         line = self._mother.stdout.readline()
         assert line, self._mother.communicate(timeout=WAIT)[1].decode()
-        self._made.append(int(line))
         return Worker(int(line), said)
 
     def close(self) -> None:
-        """Leave nothing running."""
+        """Leave nothing running, what they forked included: it has the pipes that are read to their end here."""
         if self._mother is not None:
-            for pid in self._made:
-                if _is_child_of(pid, self._mother.pid):
-                    os.kill(pid, signal.SIGKILL)
-            self._mother.kill()
-            self._mother.communicate()
-
-
-def _is_child_of(pid: int, parent: int) -> bool:
-    try:
-        return f"\nPPid:\t{parent}\n" in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
+            os.killpg(self._mother.pid, signal.SIGKILL)
+            self._mother.communicate(timeout=WAIT)
