@@ -79,7 +79,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "aside": Entry("aside", "What was set aside: records that an agent's log no longer goes through", KEEP),
     "demo": Entry("demo", "Show it: an agent is killed while it sends an email, and one email is sent", KEEP),
-    "mcp": Entry("mcp", "Serve agents' records to an MCP host, over stdin and stdout", SPEAK),
+    "mcp": Entry("mcp", "Serve agents' records to MCP hosts, over stdin and stdout or over HTTP", SPEAK),
     "completions": Entry("completions", "Print the completion script of a shell", KEEP),
     "help": Entry("help", "Explain a command, or the exit codes", KEEP),
 }

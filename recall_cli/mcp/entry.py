@@ -14,6 +14,8 @@ from pathlib import Path
 from store.errors import InvalidInput
 from store.place import store_directory
 
+TOKEN = "RECALL_MCP_TOKEN"  # the variable of what clients over HTTP have to bring
+SESSION_TIMEOUT = 1800.0  # seconds that a client over HTTP may say nothing; a person may think so long
 PEER_FLAGS = ("-write", "-agent", "-text", "-typed")
 _FLAGS = ("mcp", "--write", "--agent-tools", "--no-agent-tools", *PEER_FLAGS)
 
@@ -49,16 +51,23 @@ def start(
     agent_tools: bool,
     peer_flags: Sequence[str],
     ship: str | None = None,
+    http: str | None = None,
+    token_file: str = "",
+    session_timeout: float = SESSION_TIMEOUT,
 ) -> int:
-    """Serve until the client is done; the exit code.
+    """Serve until the client is done, or over HTTP until told to end; the exit code.
 
     Args:
         directory: as given by a flag, or "".
         peer_flags: those that were given as polign-recall's client spells them. A program of its users names its
             directory by RECALL_BACKEND_URL and means just that one, whatever RECALL_DIR says.
+        http: the address to listen on, None for stdin and stdout.
+        token_file: that holds what clients have to bring, "" for RECALL_MCP_TOKEN.
+        session_timeout: seconds without a call after which a client's session is ended.
 
     Raises:
-        InvalidInput: -agent without -write, or a backend that there is none of.
+        InvalidInput: -agent without -write, a backend that there is none of, a wrong address or token.
+        CannotListen: the address cannot be had.
     """
     from recall_cli.mcp.protocol import Protocol
     from recall_cli.mcp.serve import serve
@@ -68,5 +77,14 @@ def start(
         raise InvalidInput(field="-agent", reason="needs -write")
     if peer_flags and environment.get("RECALL_BACKEND"):
         environment = {name: value for name, value in environment.items() if name != "RECALL_DIR"}
-    session = Session(Path(store_directory(directory, environment)), write=write, ship=ship)
-    return serve(Protocol(session, agent_tools=agent_tools))
+    place = Path(store_directory(directory, environment))
+
+    def protocol() -> Protocol:
+        return Protocol(Session(place, write=write, ship=ship), agent_tools=agent_tools)
+
+    if http is None:
+        return serve(protocol())
+    from recall_cli.mcp import http as over_http
+
+    token = over_http.given_token(token_file, environment)
+    return over_http.serve(protocol, over_http.Address.parse(http), token, session_timeout)

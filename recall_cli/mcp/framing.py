@@ -13,6 +13,7 @@ LONGEST_LINE = 256 << 20  # bytes; the largest text that can be stored has 64 Mi
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 INTERNAL_ERROR, RESOURCE_MISSING, UNSUPPORTED_VERSION = -32603, -32002, -32022
+HEADER_MISMATCH, CANCELLED = -32020, -32800  # over HTTP; the second is what other protocols of editors use
 
 _HEAD = 64 << 10  # of a line that is too long, kept to find its id in
 
@@ -93,23 +94,23 @@ class Lines:
             yield line
 
 
-def parse(line: bytes) -> Any:
-    """The message or batch of a line, or Broken."""
+def parse(line: bytes | bytearray, what: str = "line") -> Any:
+    """The message or batch of a line, or Broken, which calls it ``what``."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as problem:
-        reason = f"the line is not UTF-8: byte {problem.start} of it is 0x{line[problem.start]:02x}"
+        reason = f"the {what} is not UTF-8: byte {problem.start} of it is 0x{line[problem.start]:02x}"
         return Broken(PARSE_ERROR, reason, find_id(line.decode("utf-8", "replace")))
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except _NotJson as problem:
-        reason = f"the line has {problem}, which is not JSON"
+        reason = f"the {what} has {problem}, which is not JSON"
     except json.JSONDecodeError as problem:
-        reason = f"the line is not JSON: {problem.msg} at character {problem.pos:,}"
+        reason = f"the {what} is not JSON: {problem.msg} at character {problem.pos:,}"
     except ValueError:
-        reason = "the line has a number with thousands of digits"
+        reason = f"the {what} has a number with thousands of digits"
     except RecursionError:
-        reason = "the line is nested too deeply"
+        reason = f"the {what} is nested too deeply"
     return Broken(PARSE_ERROR, reason, find_id(text))
 
 

@@ -28,7 +28,7 @@ SESSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 SESSIONLESS = ("2026-07-28",)
 _BATCHES = "2025-03-26"  # the one revision with batches; those before did not say, those after have none
 
-_META = "io.modelcontextprotocol/"
+META = "io.modelcontextprotocol/"
 _SERVER = {"name": "recall", "title": "Recall", "version": __version__}
 
 INSTRUCTIONS = (
@@ -88,7 +88,7 @@ class Protocol:
 
     def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         meta = params.get("_meta")
-        if isinstance(meta, dict) and _META + "protocolVersion" in meta and method != "initialize":
+        if isinstance(meta, dict) and META + "protocolVersion" in meta and method != "initialize":
             _check_declared(meta)
             try:
                 result = {"resultType": "complete", **self._method(_OF_SESSIONLESS, method)(self, params)}
@@ -98,7 +98,7 @@ class Protocol:
                 raise
             keepable = _KEEPABLE.get(method)
             kept = {} if keepable is None else {"ttlMs": keepable, "cacheScope": "private"}
-            return {**result, **kept, "_meta": {_META + "serverInfo": _SERVER}}
+            return {**result, **kept, "_meta": {META + "serverInfo": _SERVER}}
         if not self.version and method not in ("initialize", "ping", "server/discover"):
             raise Refused(INVALID_REQUEST, f"{quoted(method)} came before initialize; send initialize first")
         return self._method(_OF_SESSIONS, method)(self, params)
@@ -243,14 +243,14 @@ def _envelope(message: Any) -> tuple[str | int | None, str, str]:
 
 
 def _check_declared(meta: Mapping[str, Any]) -> None:
-    version = meta[_META + "protocolVersion"]
+    version = meta[META + "protocolVersion"]
     if not isinstance(version, str):
-        raise Refused(INVALID_PARAMS, f"{_META}protocolVersion must be a text")
+        raise Refused(INVALID_PARAMS, f"{META}protocolVersion must be a text")
     if version not in SESSIONLESS:
         data = {"supported": [*SESSIONLESS, *reversed(SESSIONS)], "requested": version}
         raise Refused(framing.UNSUPPORTED_VERSION, f"protocol version {quoted(version)} is not supported", data)
-    if not isinstance(meta.get(_META + "clientCapabilities"), dict):
-        raise Refused(INVALID_PARAMS, f"_meta needs {_META}clientCapabilities, an object")
+    if not isinstance(meta.get(META + "clientCapabilities"), dict):
+        raise Refused(INVALID_PARAMS, f"_meta needs {META}clientCapabilities, an object")
 
 
 def _unexpected(tool: Tool, problem: Exception) -> str:

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from recall_cli.mcp import framing
@@ -27,13 +28,13 @@ _CHUNK = 1 << 20
 _MOST_WAITING = 64 << 20  # bytes of messages that wait for their turn; beyond it stdin is left alone
 _OVERHEAD = 1 << 10  # bytes of even the smallest message while it waits
 _GRACE = 10.0  # seconds for what was asked before stdin closed
-_LAST = 1.0  # seconds for the call that is under way when a signal comes
+LAST = 1.0  # seconds for the call that is under way when a signal comes
 _STUCK = 2.0  # seconds that an answer may wait to be read once stdin has closed
-_RELEASING = 8.0  # seconds for giving the leases back; they are free anyway once the process is gone
+RELEASING = 8.0  # seconds for giving the leases back; they are free anyway once the process is gone
 _TICK = 0.05
 
 _END = object()  # in a message's place
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def serve(protocol: Protocol) -> int:
@@ -47,7 +48,7 @@ def serve(protocol: Protocol) -> int:
         complain("this speaks to an MCP host, which starts it by itself; Ctrl-D ends it, recall mcp --help explains it")
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
-    seen = _catch_signals(woken)
+    seen = catch_signals(woken)
     worker = _Worker(protocol, taken, woken)
     worker.start()
     _read(given, wake, worker, seen)
@@ -55,19 +56,19 @@ def serve(protocol: Protocol) -> int:
     _wait(worker, seen)
     closing = threading.Thread(target=protocol.session.close, daemon=True)
     closing.start()
-    closing.join(_RELEASING)
+    closing.join(RELEASING)
     return 130 if signal.SIGINT in seen else 0
 
 
 def _wait(worker: _Worker, seen: list[int]) -> None:
     """Give the worker time for what was asked of it; a signal that comes meanwhile shortens it."""
     begun, stuck = time.monotonic(), 0.0
-    ends = begun + (_LAST if seen else _GRACE)
+    ends = begun + (LAST if seen else _GRACE)
     while worker.is_alive() and time.monotonic() < ends and stuck < _STUCK:
         worker.join(_TICK)
         stuck = stuck + _TICK if worker.writing else 0.0
         if seen:
-            ends = min(ends, time.monotonic() + _LAST)
+            ends = min(ends, time.monotonic() + LAST)
 
 
 def _streams() -> tuple[int, int]:
@@ -90,10 +91,10 @@ def _streams() -> tuple[int, int]:
     return given, taken
 
 
-def _catch_signals(woken: int) -> list[int]:
-    """Signals only wake the reader; which ones came is in the list."""
+def catch_signals(woken: int, numbers: Iterable[signal.Signals] = SIGNALS) -> list[int]:
+    """Signals only wake who waits; which ones came is in the list."""
     seen: list[int] = []
-    for each in _SIGNALS:
+    for each in numbers:
         signal.signal(each, lambda number, frame: seen.append(number))
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     return seen

@@ -138,6 +138,11 @@ class Session:
         del self._agents[agent_id]
         return released
 
+    @property
+    def agents(self) -> list[str]:
+        """The agents that it resumed."""
+        return list(self._agents)
+
     def held(self, agent_id: str) -> Agent | None:
         """The agent, if this session resumed it."""
         return self._agents.get(agent_id)
