@@ -9,11 +9,14 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.conftest import COMMAND
+
+if TYPE_CHECKING:
+    from tests.mcp.web import StartServer
 
 Json = Any
 META = "io.modelcontextprotocol/"
@@ -150,6 +153,24 @@ def start(environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
     yield run
     for host in hosts:
         host.kill()
+
+
+@pytest.fixture
+def serve(environment: dict[str, str], tmp_path: Path) -> Iterator[StartServer]:
+    """Starts servers over HTTP, with the tests' token, and ends them: ``serve(*arguments, env=..., address=...)``."""
+    from tests.mcp.web import TOKEN, Server
+
+    servers: list[Server] = []
+
+    def run(*arguments: str, env: Mapping[str, str | None] | None = None, address: str = "0") -> Server:
+        merged = {**environment, "RECALL_MCP_TOKEN": TOKEN, **(env or {})}
+        given = {name: value for name, value in merged.items() if value is not None}
+        servers.append(Server(*arguments, env=given, cwd=tmp_path, address=address))
+        return servers[-1]
+
+    yield run
+    for server in servers:
+        server.close()
 
 
 @pytest.fixture

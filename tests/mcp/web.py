@@ -45,6 +45,7 @@ class Server:
         found = LISTENING.fullmatch(self.said[0])
         assert found, self.said
         self.host, self.port = found[1].strip("[]"), int(found[2])
+        self._opened: list[socket.socket | Client] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -54,7 +55,9 @@ class Server:
             self.said.append(line.decode())
 
     def socket(self) -> socket.socket:
-        return socket.create_connection((self.host, self.port), timeout=30)
+        stream = socket.create_connection((self.host, self.port), timeout=30)
+        self._opened.append(stream)
+        return stream
 
     def raw(self, data: bytes, *, until_closed: bool = True) -> bytes:
         """Send bytes; all that comes back until the server closes the connection."""
@@ -70,8 +73,10 @@ class Server:
                 pass
             return got
 
-    def client(self, **headers: str) -> Client:
-        return Client(self, **headers)
+    def client(self, *, timeout: float = 60, **headers: str) -> Client:
+        client = Client(self, timeout, **headers)
+        self._opened.append(client)
+        return client
 
     def end(self, number: int, timeout: float = 20) -> int:
         self.process.send_signal(number)
@@ -83,6 +88,8 @@ class Server:
         return "".join(self.said)
 
     def close(self) -> None:
+        for each in self._opened:
+            each.close()
         self.process.kill()
         self.process.wait()
         self._reader.join(10)
@@ -94,8 +101,8 @@ class Server:
 class Client:
     """One client, on one connection that is kept."""
 
-    def __init__(self, server: Server, **headers: str) -> None:
-        self._connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+    def __init__(self, server: Server, timeout: float, **headers: str) -> None:
+        self._connection = http.client.HTTPConnection(server.host, server.port, timeout=timeout)
         self.headers = {
             "Authorization": f"Bearer {TOKEN}",
             "Content-Type": "application/json",
