@@ -1,4 +1,4 @@
-"""The official SDK's client against our server: ``sdk.py MODE``. Prints what it saw."""
+"""The official SDK's client against our server: ``sdk.py MODE [URL]``. Prints what it saw."""
 
 from __future__ import annotations
 
@@ -8,16 +8,26 @@ import sys
 from typing import Any
 
 import anyio
+import httpx2
 from mcp import StdioServerParameters
 from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 
-async def main(mode: str) -> dict[str, Any]:
+async def main(mode: str, url: str = "") -> dict[str, Any]:
+    if url:
+        token = {"Authorization": f"Bearer {os.environ['RECALL_MCP_TOKEN']}"}
+        async with httpx2.AsyncClient(headers=token, timeout=60) as http:
+            return await talk(Client(streamable_http_client(url, http_client=http), mode=mode), mode)
     environment = {name: value for name, value in os.environ.items() if name.startswith("RECALL_")}
     server = StdioServerParameters(command=os.environ["RECALL"], args=["mcp", "--write"], env=environment)
-    async with Client(stdio_client(server), mode=mode) as client:
+    return await talk(Client(stdio_client(server), mode=mode), mode)
+
+
+async def talk(connecting: Client, mode: str) -> dict[str, Any]:
+    async with connecting as client:
         listed = await client.list_tools()
 
         async def call(tool: str, **arguments: Any) -> Any:
@@ -48,4 +58,4 @@ async def main(mode: str) -> dict[str, Any]:
         return seen
 
 
-print(json.dumps(anyio.run(main, sys.argv[1])))
+print(json.dumps(anyio.run(main, *sys.argv[1:])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from tests.conftest import COMMAND, Run
 from tests.interop.conftest import Drive
+from tests.mcp.web import TOKEN, Server
 
 
 @pytest.mark.parametrize("way", ["command", "RECALL_BIN"])
@@ -107,10 +109,22 @@ def test_a_langgraph_program_runs_by_recall_bin(drive: Drive, tmp_path: Path) ->
     assert (trial["emails"], trial["invoices"], trial["pending"], trial["finished"]) == (1, 1, [], True)
 
 
+@pytest.mark.parametrize("over", ["stdio", "http"])
 @pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])
-def test_the_official_sdk_lists_reads_and_writes(drive: Drive, mode: str) -> None:
-    """Its client, with and without the handshake, validates all that we answer."""
-    seen: dict[str, Any] = drive("sdk.py", mode)
+def test_the_official_sdk_lists_reads_and_writes(
+    drive: Drive, environment: dict[str, str], tmp_path: Path, mode: str, over: str
+) -> None:
+    """Its client, with and without the handshake, validates all that we answer; over HTTP it ends its session."""
+    if over == "stdio":
+        seen: dict[str, Any] = drive("sdk.py", mode)
+    else:
+        server = Server("--write", env={**environment, "RECALL_MCP_TOKEN": TOKEN}, cwd=tmp_path)
+        try:
+            seen = drive("sdk.py", mode, f"http://{server.host}:{server.port}/mcp", RECALL_MCP_TOKEN=TOKEN)
+            assert ("ended by its client" in server.log()) is (mode == "legacy")
+            assert server.end(signal.SIGTERM) == 0
+        finally:
+            server.close()
     assert seen["version"] == ("2025-11-25" if mode == "legacy" else "2026-07-28")
     assert "agent_resume" in seen["tools"] and len(seen["tools"]) == 21
     assert seen["server"] == "recall" and "agent_resume" in (seen["instructions"] or "agent_resume")
