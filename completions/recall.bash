@@ -348,8 +348,8 @@ _recall_at() {
             valued='--dir --backend --ship' ;;
         'recall mcp')
             words=''
-            options='--write --agent-tools --no-agent-tools --print-config --dir --backend --ship --json --jsonl --no-color -h --help'
-            valued='--print-config --dir --backend --ship' ;;
+            options='--write --agent-tools --no-agent-tools --http --token-file --session-timeout --print-config --dir --backend --ship --json --jsonl --no-color -h --help'
+            valued='--http --token-file --session-timeout --print-config --dir --backend --ship' ;;
         'recall completions')
             words=''
             options='--dir --backend --ship --json --jsonl --no-color -h --help'
@@ -617,6 +617,7 @@ _recall_value() {
         'recall aside export --ship') choices='barrier lazy off' ;;
         'recall demo --dir') files=1 ;;
         'recall demo --ship') choices='barrier lazy off' ;;
+        'recall mcp --token-file') files=1 ;;
         'recall mcp --print-config') choices='claude-code codex cursor vscode' ;;
         'recall mcp --dir') files=1 ;;
         'recall mcp --ship') choices='barrier lazy off' ;;

@@ -159,3 +159,27 @@ def test_the_inspector_lists_reads_and_writes(inspector: Path, environment: dict
     assert json.loads(written["content"][0]["text"])["token_budget"] == 1000
     read = json.loads(inspect(*call, "list_agents")["content"][0]["text"])
     assert (read["agents"][0]["agent_id"], read["agents"][0]["state"]) == ("a", "released")
+
+
+def test_the_typescript_sdk_works_over_http(inspector: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    """The client that most hosts are built with, as the inspector brings it; the inspector itself sends no token."""
+    sdk = inspector.parent.parent / "@modelcontextprotocol" / "sdk"
+    server = Server("--write", env={**environment, "RECALL_MCP_TOKEN": TOKEN}, cwd=tmp_path)
+    try:
+        done = subprocess.run(
+            ["node", Path(__file__).with_name("sdk.mjs"), sdk, f"http://{server.host}:{server.port}/mcp"],
+            env={**environment, "RECALL_MCP_TOKEN": TOKEN},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        seen = json.loads(done.stdout)
+        assert seen["server"] == "recall" and seen["session"] is True and seen["tools"] == 21
+        assert seen["resumed"]["fresh"] is True and sorted(seen["turns"]) == [1, 2, 3]
+        assert "You are agent a" in seen["briefing"] and "token is wrong" in seen["refused"]
+        assert "ended by its client" in server.log()
+    finally:
+        server.close()

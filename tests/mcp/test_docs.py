@@ -80,6 +80,35 @@ def test_a_printed_configuration_starts_the_server(name: str, run_recall: Run, s
     assert host.initialize()["serverInfo"]["database"]["url"] == str(place)
 
 
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_printed_configuration_for_http_names_the_variable_of_the_token(name: str, run_recall: Run) -> None:
+    """As the host's documentation has it: the address, and a header with what is in the host's environment."""
+    done = run_recall("mcp", "--http", "box.example:8765", "--print-config", name, env={"RECALL_MCP_TOKEN": "x" * 20})
+    assert done.code == 0 and HOSTS[name].file in done.err and "x" * 20 not in done.out + done.err
+    url = "http://box.example:8765/mcp"
+    if name == "codex":
+        tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no parser for TOML")
+        server = tomllib.loads(done.out)["mcp_servers"]["recall"]
+        assert server == {"url": url, "bearer_token_env_var": "RECALL_MCP_TOKEN"}
+        return
+    found = json.loads(done.out)
+    named = {
+        "claude-code": "Bearer ${RECALL_MCP_TOKEN}",
+        "cursor": "Bearer ${env:RECALL_MCP_TOKEN}",
+        "vscode": "Bearer ${input:recall-token}",
+    }[name]
+    typed = {} if name == "cursor" else {"type": "http"}
+    assert found[HOSTS[name].table]["recall"] == {**typed, "url": url, "headers": {"Authorization": named}}
+    assert [each["id"] for each in found.get("inputs", [])] == (["recall-token"] if name == "vscode" else [])
+
+
+@pytest.mark.parametrize("address", ["0", "0.0.0.0:8765", "[::]:8765"])
+def test_a_configuration_needs_an_address_to_connect_to(run_recall: Run, address: str) -> None:
+    """Any port, and any address, are for listening only."""
+    done = run_recall("mcp", "--http", address, "--print-config", "cursor")
+    assert done.code == 2 and "could connect to" in done.err and done.out == ""
+
+
 def test_the_session_by_hand_is_what_happens(tmp_path: Path) -> None:
     """The block for a shell is run, and its outputs are those of the page."""
     block = "\n".join(f"```{language}\n{text}```" for language, text in BLOCKS if language == "console")

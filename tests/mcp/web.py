@@ -123,7 +123,7 @@ class Client:
     def post(self, method: str, params: Json = None, **headers: str | None) -> Answer:
         self._id += 1
         message = {"jsonrpc": "2.0", "id": self._id, "method": method}
-        return self.send("POST", message | ({} if params is None else {"params": params}), **headers)
+        return self.send("POST", message | ({} if params is None else {"params": params}), "/mcp", **headers)
 
     def initialize(self, version: str = "2025-11-25") -> Answer:
         params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
