@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from store.backends.sqlite import SqliteBackend
 from tests.conftest import COMMAND
 
 if TYPE_CHECKING:
@@ -195,3 +198,45 @@ def sturdy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 def modern(**params: Any) -> dict[str, Any]:
     """The params of a request without a session."""
     return {**params, "_meta": {META + "protocolVersion": "2026-07-28", META + "clientCapabilities": {}}}
+
+
+def released(environment: dict[str, str], agent: str = "a") -> bool:
+    """Whether the agent's lease was given back, and is not only free because its holder is dead."""
+    with store(environment) as backend:
+        lease = backend.lease(agent)
+        assert lease is not None
+        return lease.state == "released"
+
+
+@contextmanager
+def store(environment: dict[str, str]) -> Iterator[SqliteBackend]:
+    backend = SqliteBackend(Path(environment["RECALL_DIR"]), read_only=True)
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+@contextmanager
+def held_up(environment: dict[str, str]) -> Iterator[None]:
+    """No write gets through meanwhile: each waits for the store's write lock."""
+    with (Path(environment["RECALL_DIR"]) / "recall.lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def record(number: int) -> dict[str, Any]:
+    turn = {"agent_id": "a", "role": "user", "content": str(number)}
+    return {
+        "jsonrpc": "2.0",
+        "id": number,
+        "method": "tools/call",
+        "params": {"name": "record_turn", "arguments": turn},
+    }

@@ -11,13 +11,15 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from recall_cli.mcp.sessions import Served
+from store.errors import StoreFull
 from tests.conftest import COMMAND, Run
-from tests.mcp.conftest import Refused, Start
-from tests.mcp.test_life import held_up, record, released, wait_for
+from tests.mcp.conftest import Refused, Start, held_up, record, released, wait_for
 from tests.mcp.web import TOKEN, Client, Server, StartServer
 
 
@@ -214,6 +216,23 @@ def test_a_killed_server_frees_the_agent_at_once(server: Server, start: Start) -
     assert start("--write").call("agent_resume", agent_id="a")["epoch"] == 2
 
 
+def test_killed_in_a_call_it_leaves_the_action_to_be_settled(server: Server, start: Start) -> None:
+    """What one session had begun is unknown to whoever resumes the agent next, and nothing else is lost."""
+    client = connected(server)
+    client.call("agent_resume", agent_id="a")
+    client.call("begin_action", agent_id="a", tool="send", **{"class": "external"})
+    with ThreadPoolExecutor() as pool:
+        call = pool.submit(client.call, "store_output", agent_id="a", content="x" * 30_000_000, ref="big")
+        time.sleep(0.2)
+        server.process.kill()
+        server.process.wait()
+        assert call.exception(30) is None or isinstance(call.exception(), OSError)
+    following = start("--write")
+    pending = following.call("agent_resume", agent_id="a")["pending_actions"]
+    assert [(each["tool"], each["status"]) for each in pending] == [("send", "unknown")]
+    assert following.call("verify")["ok"] is True
+
+
 def test_a_slow_client_holds_nobody_up(server: Server) -> None:
     """Clients in the middle of a head, in the middle of a body, and that do not read, while another one works."""
     client = connected(server)
@@ -305,6 +324,52 @@ def test_it_listens_where_it_is_told(serve: StartServer, address: str) -> None:
     client = connected(server)
     names = [each["name"] for each in client.post("tools/list").body["result"]["tools"]]
     assert "agent_briefing" in names and "agent_resume" not in names
+
+
+def test_beyond_loopback_a_page_is_refused_all_the_same(serve: StartServer) -> None:
+    """There the machine has names that it does not know; an address cannot be made to mean another one."""
+    client = serve(address="0.0.0.0:0").client()
+    start = {"protocolVersion": "2025-11-25"}
+    for host, origin, status in (
+        ("box.example:8765", None, 200),
+        ("box.example", "http://box.example", 403),
+        ("evil.example", "http://evil.example", 403),
+        ("192.0.2.7:80", "http://192.0.2.7:80", 200),
+        ("192.0.2.7:80", "http://192.0.2.8:80", 403),
+    ):
+        assert client.post("initialize", start, Host=host, Origin=origin).status == status, (host, origin)
+
+
+class _Stubborn:
+    """A session whose lease cannot be given back at first."""
+
+    def __init__(self) -> None:
+        self.agents, self.tried, self.closed = ["a"], 0, 0
+
+    lease_held = True
+
+    def held(self, agent: str) -> _Stubborn:
+        return self
+
+    def release(self, agent: str) -> bool:
+        self.tried += 1
+        if self.tried < 2:
+            raise StoreFull(path="p")
+        self.agents.clear()
+        return True
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_a_lease_that_cannot_be_given_back_is_tried_again(capfd: pytest.CaptureFixture[str]) -> None:
+    """The process lives on, so nothing else would free the agent before the lease has lapsed."""
+    session = _Stubborn()
+    served = Served(SimpleNamespace(session=session), 1)  # type: ignore[arg-type]
+    assert served.end()
+    served.close()
+    assert (session.tried, session.closed, session.agents) == (2, 1, [])
+    assert capfd.readouterr().err.count("no space left") == 1
 
 
 @pytest.mark.parametrize(

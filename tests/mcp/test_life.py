@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -11,16 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from store.backends.sqlite import SqliteBackend
 from tests.conftest import COMMAND, Run
-from tests.mcp.conftest import Host, Refused, Start, modern
+from tests.mcp.conftest import Host, Refused, Start, held_up, modern, record, released, wait_for
 
 # A host that resumes an agent, says so, and then waits to be killed. Its server is a child like any host's.
 _HOST = """
@@ -37,36 +33,12 @@ time.sleep(600)
 """
 
 
-def released(environment: dict[str, str], agent: str = "a") -> bool:
-    """Whether the agent's lease was given back, and is not only free because its holder is dead."""
-    with store(environment) as backend:
-        lease = backend.lease(agent)
-        assert lease is not None
-        return lease.state == "released"
-
-
-@contextmanager
-def store(environment: dict[str, str]) -> Iterator[SqliteBackend]:
-    backend = SqliteBackend(Path(environment["RECALL_DIR"]), read_only=True)
-    try:
-        yield backend
-    finally:
-        backend.close()
-
-
 def gone(pid: int) -> bool:
     """Whether a process has ended, reaped or not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
 
 
 def test_a_closed_stdin_ends_it_and_releases(writer: Host, environment: dict[str, str]) -> None:
@@ -156,24 +128,6 @@ def test_a_slow_client_does_not_lose_the_lease(writer: Host, start: Start) -> No
     assert writer.receive()["id"] == 1
     assert writer.call("record_turn", agent_id="a", role="user", content="still here")["seq"] == 1
     assert writer.call("agent_context", agent_id="a")["epoch"] == 1
-
-
-@contextmanager
-def held_up(environment: dict[str, str]) -> Iterator[None]:
-    """No write gets through meanwhile: each waits for the store's write lock."""
-    with (Path(environment["RECALL_DIR"]) / "recall.lock").open("r+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def record(number: int) -> dict[str, Any]:
-    turn = {"agent_id": "a", "role": "user", "content": str(number)}
-    return {
-        "jsonrpc": "2.0",
-        "id": number,
-        "method": "tools/call",
-        "params": {"name": "record_turn", "arguments": turn},
-    }
 
 
 def test_while_a_call_takes_long_the_next_are_heard(writer: Host, environment: dict[str, str]) -> None:
