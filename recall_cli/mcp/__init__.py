@@ -4,7 +4,7 @@ Both loops are our own: the official SDK takes half a second and 60 MB to import
 and neither needs any of it. In the tests that SDK is the client.
 
 ``serve`` owns the process (streams, signals, threads), or with --http ``http``
-does, with ``http1``, ``endpoint`` and ``sessions``. ``framing`` makes messages
+does, with ``connection``, ``endpoint`` and ``sessions``. ``framing`` makes messages
 of bytes, ``protocol`` answers them, ``tools`` is the table of tools that
 ``handlers`` carry out in a ``session``.
 """

@@ -12,8 +12,9 @@ from base64 import b64decode
 from typing import Any
 
 from recall_cli.mcp import framing
+from recall_cli.mcp.connection import Connection
 from recall_cli.mcp.framing import LONGEST_LINE, encode, failure
-from recall_cli.mcp.http1 import Connection, Refused, Request, Response, Room
+from recall_cli.mcp.http1 import Refused, Request, Response, Room
 from recall_cli.mcp.protocol import META, SESSIONLESS, SESSIONS, cancels, line_of
 from recall_cli.mcp.sessions import Cancelled, Ended, Served, Sessions, TooMany
 from store.text import quoted
@@ -254,7 +255,7 @@ def _host_of(authority: str) -> str:
         host = host if found else ""
     else:
         host, _, port = authority.partition(":")
-    return host.lower() if port == "" or port.isdigit() else ""
+    return host.lower() if not port.strip("0123456789") else ""
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -16,9 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from recall_cli.mcp.connection import Connection
 from recall_cli.mcp.endpoint import PATH, Endpoint, refusal
 from recall_cli.mcp.entry import TOKEN
-from recall_cli.mcp.http1 import Connection, Gone, Refused
+from recall_cli.mcp.http1 import Gone, Refused
 from recall_cli.mcp.log import complain
 from recall_cli.mcp.protocol import Protocol
 from recall_cli.mcp.serve import LAST, RELEASING, SIGNALS, catch_signals

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -308,6 +309,21 @@ def test_an_old_proxy_is_served(sturdy_server: Server, client: Client) -> None:
     head = HEAD.replace("HTTP/1.1", "HTTP/1.0") + f"Mcp-Session-Id: {client.headers['Mcp-Session-Id']}\r\n"
     got = sturdy_server.raw(head.encode() + b"Connection: keep-alive\r\nContent-Length: 40\r\n\r\n" + PING)
     assert status(got) == 200 and b"Connection: close" in got
+
+
+def test_a_request_that_takes_too_long_is_given_up(sturdy_server: Server) -> None:
+    """A byte now and then does not keep it; one that never begins is closed without a word, later."""
+    with sturdy_server.socket() as stream:
+        begun = time.monotonic()
+        stream.settimeout(0.5)
+        got = b""
+        while not got and time.monotonic() - begun < 25:
+            stream.sendall(b"A")
+            try:
+                got = stream.recv(1000)
+            except TimeoutError:
+                continue
+        assert status(got) == 408 and 9 < time.monotonic() - begun < 20
 
 
 def test_a_large_body_waits_for_leave(sturdy_server: Server, client: Client) -> None:

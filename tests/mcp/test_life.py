@@ -291,7 +291,7 @@ def test_it_loads_nothing_heavy(environment: dict[str, str], tmp_path: Path) -> 
     heavy = "typer mcp pydantic asyncio logging rich http email boto3 sqlite_utils platformdirs subprocess"
     assert not top & set(heavy.split())
     assert not {name for name in loaded if name.startswith("recall_cli.commands.")}
-    assert not {f"recall_cli.mcp.{name}" for name in ("http", "http1", "endpoint", "sessions")} & loaded
+    assert not {f"recall_cli.mcp.{name}" for name in ("http", "http1", "connection", "endpoint", "sessions")} & loaded
     assert not loaded & {"recall_cli.resolving", "recall_cli.look", "store.verify", "store.restore"}
 
 
