@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,6 +23,29 @@ def scratch() -> Iterator[Path]:
     """A directory beside the project (not /tmp, which may be memory), removed at the end."""
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=ROOT) as made:
         yield Path(made)
+
+
+def carried_out(main: Callable[[], object]) -> NoReturn:
+    """Run a bench as a program; SIGTERM ends it as Ctrl-C does: what it started and made is gone, and one line says so.
+
+    Args:
+        main: what it does; an integer that it returns is the exit code.
+    """
+    by = signal.SIGINT
+
+    def terminated(*_: object) -> None:
+        nonlocal by
+        by = signal.SIGTERM
+        signal.signal(signal.SIGTERM, lambda *_: None)  # it is ending; a handler, since children would inherit SIG_IGN
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, terminated)
+    try:
+        code = main()
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        sys.exit(128 + by)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def mean_us(work: Callable[[], object], times: int) -> float:

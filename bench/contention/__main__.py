@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from bench.contention.writer import TABLE, TEXT, plain
-from bench.measure import ROOT, compiled, scratch
+from bench.measure import ROOT, carried_out, compiled, scratch
 from bench.report import Cell, Result, Table, arguments
 from recall_cli import Client
 from store.backends.sqlite import SqliteBackend
@@ -314,4 +314,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    carried_out(main)

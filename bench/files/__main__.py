@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.files import criu
 from bench.files.lives import Plan, Sizes, live, on_disk
 from bench.files.talk import Talk
-from bench.measure import compiled, scratch
+from bench.measure import carried_out, compiled, scratch
 from bench.report import Cell, Result, Table, arguments
 from tests.shell import storm
 
@@ -238,4 +238,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    carried_out(main)

@@ -25,7 +25,7 @@ from bench.kills.peers import peers
 from bench.kills.programs.world import ORDER, POINTS
 from bench.kills.tally import Planned, Tally, result
 from bench.kills.trial import HarnessFailed, Kill, calls, run, undisturbed
-from bench.measure import compiled, scratch
+from bench.measure import carried_out, compiled, scratch
 from bench.report import arguments
 from store.shipping.bucket import Location
 from tests.shipping.servers import server_named
@@ -135,4 +135,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    carried_out(main)

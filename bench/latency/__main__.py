@@ -21,7 +21,7 @@ from typing import Protocol
 from bench.latency.contenders import Contender, Shell, everybody, opened
 from bench.latency.durability import syncs
 from bench.latency.tables import Tables
-from bench.measure import compiled, megabytes, scratch
+from bench.measure import carried_out, compiled, megabytes, scratch
 from bench.report import Result, arguments, peer_versions
 from tests.interop.clients import NotInstalled, clients
 
@@ -143,4 +143,4 @@ def main(argv: Sequence[str] | None = None) -> Result:
 
 
 if __name__ == "__main__":
-    main()
+    carried_out(main)

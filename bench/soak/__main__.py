@@ -22,13 +22,11 @@ tests look at.
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.measure import scratch
+from bench.measure import carried_out, scratch
 from bench.report import Cell, Result, Table, arguments
 from bench.soak.ground import Ground, Machines
 from bench.soak.history import History
@@ -147,7 +145,6 @@ def main() -> int:
     given = parser.parse_args()
     seed = int.from_bytes(os.urandom(4), "big") if given.seed is None else given.seed
     stores = ("sqlite", "bucket") if given.store == "both" else (given.store,)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leave nothing behind then either
     print(
         f"seed {seed}: python -m bench.soak --store {given.store} --minutes {given.minutes:g} --seed {seed}", flush=True
     )
@@ -178,4 +175,4 @@ def _figures(whole: Table) -> dict[str, Cell]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    carried_out(main)
