@@ -21,7 +21,7 @@ from typing import Protocol
 from bench.latency.contenders import Contender, Shell, everybody, opened
 from bench.latency.durability import syncs
 from bench.latency.tables import Tables
-from bench.measure import carried_out, compiled, megabytes, scratch
+from bench.measure import carried_out, compiled, fdatasync_us, megabytes, scratch
 from bench.report import Result, arguments, peer_versions
 from tests.interop.clients import NotInstalled, clients
 
@@ -86,7 +86,7 @@ def measure(contenders: Sequence[Contender], shell: Shell, turns: int, given: Na
         taken = time.monotonic() - begun
         say(f"{turns:,} turns: {each.name} has {there:,} after {taken:.0f} s")
         if there < turns:
-            tables.shorter(each.name, turns, there, taken)
+            tables.shorter(each.name, turns, there)
         each.do("state")  # as an agent does at times: polign-recall reads all turns since
     latencies = in_turn(contenders, GROUPS, times, seconds)
     say(f"{turns:,} turns: resuming")
@@ -123,7 +123,8 @@ def main(argv: Sequence[str] | None = None) -> Result:
         else:
             say("no strace here: who syncs is not shown")
         contenders, shell = everybody(directory, python), Shell(directory / "shell")
-        tables = Tables([each.name for each in contenders], given.times, given.seconds)
+        floor_us = fdatasync_us(directory / "bare", 300, 300)
+        tables = Tables([each.name for each in contenders], given.times, given.seconds, floor_us)
         with opened(contenders):
             for turns in map(int, given.sizes.split(",")):
                 measure(contenders, shell, turns, given, tables)

@@ -22,7 +22,7 @@ def syncs(contenders: Sequence[Contender], times: int) -> Table:
     Args:
         contenders: traced, and not running.
     """
-    table = Table("latency-durability", ["", "operation", "syncs before it answers", "later", "durable"])
+    table = Table("latency-durability", ["", "operation", "syncs before it answers", "later", "synced first"])
     for contender in contenders:
         wanted = [each for each in contender.operations if each in WRITES]
         before: dict[str, int] = defaultdict(int)

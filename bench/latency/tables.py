@@ -40,6 +40,7 @@ NOTES = (
         " briefing. The working state is at most some hundred turns old, which matters to polign-recall."
     ),
 )
+SHORTER = "(turns): the history was not built in the time for it, and has so many in place of those of the row."
 GROWTH_NOTES = (
     "KB: all files once it is closed, after what was done at this size. polign-recall's database server goes on.",
     "Memory: PSS of all the processes that it needs, with the Python program that calls it.",
@@ -55,19 +56,19 @@ class Tables:
         figures: what a text may quote: ``NAME OPERATION at TURNS`` is a p50 in milliseconds.
     """
 
-    def __init__(self, names: Sequence[str], times: int, seconds: float) -> None:
-        self._names, self._times, self._seconds = names, times, seconds
+    def __init__(self, names: Sequence[str], times: int, seconds: float, floor_us: float) -> None:
+        self._names, self._times, self._seconds, self._floor_us = names, times, seconds, floor_us
         self._latency = Table("latency", ["operation", "turns", *names])
         self._growth = Table("latency-growth", ["", "turns", "KB", "KB more per 1,000 turns", "memory, MB"])
         self._shell = Table("latency-shell", ["command", "turns", "p50 ms", "p99 ms", "times"])
         self.figures: dict[str, Cell] = {}
         self._rows: dict[str, list[Sequence[Cell]]] = defaultdict(list)
         self._fewer: list[str] = []
-        self._shorter: list[str] = []
+        self._shorter: dict[tuple[str, int], int] = {}
 
-    def shorter(self, name: str, turns: int, there: int, seconds: float) -> None:
+    def shorter(self, name: str, turns: int, there: int) -> None:
         """A history that was not built in time, so that a shorter one stands in its place."""
-        self._shorter.append(f"{name} has {there:,} turns in place of {turns:,}, built in {seconds:.0f} s.")
+        self._shorter[name, turns] = there
 
     def latencies(self, turns: int, taken: Taken) -> None:
         """Of the contenders at one size."""
@@ -83,8 +84,10 @@ class Tables:
                 if not figures:
                     cells.append("-")
                     continue
-                p50, p99 = statistics.median(figures), percentile(figures, 0.99)
-                cells.append(f"{p50:,.2f} / {p99:,.2f}")
+                p50 = statistics.median(figures)
+                cells.append(f"{p50:,.2f}" + (f" / {percentile(figures, 0.99):,.2f}" if len(figures) > 1 else ""))
+                if (name, turns) in self._shorter:
+                    cells[-1] = f"{cells[-1]} ({self._shorter[name, turns]:,} turns)"
                 self.figures[f"{name} {operation} at {turns}"] = round(p50, 3)
                 if len(figures) < self._times and operation not in ("begin", "end"):
                     self._fewer.append(f"{name}, {label} at {turns:,}: {len(figures)}")
@@ -92,7 +95,8 @@ class Tables:
 
     def grown(self, name: str, turns: int, kilobytes: float, more: float, megabytes: float) -> None:
         """What a contender takes at one size, and how much more 1,000 turns add."""
-        self._growth.rows.append((name, turns, round(kilobytes), round(more, 1), round(megabytes, 1)))
+        there = self._shorter.get((name, turns), turns)
+        self._growth.rows.append((name, there, round(kilobytes), round(more, 1), round(megabytes, 1)))
         self.figures[f"{name} KB per 1,000 turns at {turns}"] = round(more, 1)
         self.figures[f"{name} MB at {turns}"] = round(megabytes, 1)
 
@@ -109,7 +113,8 @@ class Tables:
             f"p50 / p99 in milliseconds, of {self._times} times each; of fewer where they took more than"
             f" {self._seconds:g} s together: {'; '.join(self._fewer) or 'nowhere'}."
         )
-        self._latency.notes = [counted, *self._shorter, *NOTES]
+        floor = f"A bare write of 300 bytes with an fdatasync took {self._floor_us / 1000:.2f} ms here, on the mean."
+        self._latency.notes = [counted, *([SHORTER] if self._shorter else []), floor, *NOTES]
         self._growth.notes = list(GROWTH_NOTES)
         self._shell.notes = ["Whole processes, from start to end; beside what none can be faster than."]
         return [self._latency, self._growth, self._shell]
