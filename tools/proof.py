@@ -40,7 +40,7 @@ def _table(of: Result, name: str) -> str:
     table = next((each for each in of.tables if each.name == name), None)
     if table is None:
         raise KeyError(f"{of.name} has no table {name}; it has {', '.join(each.name for each in of.tables)}")
-    notes = "".join(f"- {note}\n" for note in table.notes)
+    notes = "".join(f"- {note}\n" for note in table.told())
     return f"\n{_markdown(table)}\n{notes}\n" if notes else f"\n{_markdown(table)}\n"
 
 
