@@ -68,4 +68,6 @@ def _machine(of: Result) -> str:
     versions = ", ".join(
         f"{name.replace('recall-memory', 'Recall')} {version}" for name, version in of.versions.items()
     )
-    return f"{of.measured} by `{of.command}` on {machine}; {versions}"
+    ways = {how for table in of.tables for how in table.made.values()}
+    others = " and others, named below the tables," if len(ways) > 1 else ""
+    return f"{of.measured} by `{of.command}`{others} on {machine}; {versions}"

@@ -63,6 +63,14 @@ def test_a_figure_in_a_sentence(figure: str, shown: str) -> None:
     assert filled(text, lambda name: RESULT) == text.replace("?", shown)
 
 
+def test_a_result_of_several_runs_says_so() -> None:
+    """The last command did not make all of it."""
+    of = Result("some", "one", [Table("t", ["a"], made={"x": "`one`", "y": "`two`"})], measured="today", machine={})
+    assert "today by `one` and others, named below the tables, on " in filled(
+        "<!-- of: some/measured on -->?<!-- end -->", lambda name: of
+    )
+
+
 @pytest.mark.parametrize("asked", ["<!-- of: some/other -->?<!-- end -->", "<!-- table: some/other -->\n<!-- end -->"])
 def test_what_was_not_measured_is_not_shown(asked: str) -> None:
     """A text that asks for it cannot be made."""
