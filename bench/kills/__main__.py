@@ -86,7 +86,7 @@ def carry_out(planned: Sequence[Planned], base: Path, jobs: int) -> list[Tally]:
             if kill.point:
                 tally.failures.append(f"{contender.key} {setup} {kill}: it ended without having come to its point")
             else:
-                tally.missed += 1
+                tally.missed.append(ended)
         if sys.stderr.isatty():
             print(f"\r{contender.key}: {next(done)} of {len(planned)} ", end="", file=sys.stderr, flush=True)
 
@@ -119,9 +119,9 @@ def known(text: str) -> str:
     raise argparse.ArgumentTypeError(f"none begins with {text!r}; there are {', '.join(keys)}")
 
 
-def part_of(count: int, share: float) -> int:
-    """A contender's part of a count; one at least, if it has one."""
-    return max(1, round(count * share)) if count and share else 0
+def part_of(count: int, share: float, contender: Contender) -> int:
+    """A contender's part of a count; one for each of its setups at least, if it has a share."""
+    return max(len(contender.setups), round(count * share)) if count and share else 0
 
 
 def main() -> int:
@@ -155,8 +155,8 @@ def main() -> int:
             in_time, by_calls = contender.share
             planned = [
                 *points(contender, given.trials),
-                *moments(contender, part_of(given.moments, in_time), given.seed, own),
-                *counted(contender, part_of(given.calls, by_calls), given.seed, own),
+                *moments(contender, part_of(given.moments, in_time, contender), given.seed, own),
+                *counted(contender, part_of(given.calls, by_calls, contender), given.seed, own),
             ]
             tallies += carry_out(planned, own, given.jobs or contender.jobs)
         told = result(tallies, given.seed)

@@ -37,7 +37,7 @@ class Tally:
     """The trials of one contender in one setup with one kind of kill.
 
     Attributes:
-        missed: how often the program had ended, as it should, before it was to be killed.
+        missed: those in which the program had ended, as it should, before it was to be killed.
         failures: what went wrong otherwise, one for each trial in which it did.
     """
 
@@ -45,7 +45,7 @@ class Tally:
     setup: str
     kind: str
     killed: list[tuple[Kill, Ended]] = field(default_factory=list)
-    missed: int = 0
+    missed: list[Ended] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     def who(self) -> list[Cell]:
@@ -54,12 +54,12 @@ class Tally:
         return [self.contender.name, self.contender.face, self.contender.store, title]
 
     def outcomes(self) -> dict[str, int]:
-        every = [ended for _, ended in self.killed]
+        killed = [ended for _, ended in self.killed]
         return {
-            "duplicates": sum(each.duplicates for each in every),
-            "losses": sum(each.losses for each in every),
-            "waiting": sum(each.waited for each in every),
-            "finished": sum(not each.waited for each in every),
+            "duplicates": sum(each.duplicates for each in killed + self.missed),
+            "losses": sum(each.losses for each in killed + self.missed),
+            "waiting": sum(each.waited for each in killed),
+            "finished": sum(not each.waited for each in killed),
             "failed": len(self.failures),
         }
 
@@ -116,7 +116,7 @@ def _at_random(some: Sequence[Tally]) -> list[Cell]:
     outcomes = [tally.outcomes() for tally in some]
     *sums, failed = (sum(each[name] for each in outcomes) for name in OUTCOMES)
     kinds = (sum(len(tally.killed) for tally in some if KINDS[tally.kind] == name) for name in AT_RANDOM)
-    return [*kinds, *sums, sum(tally.missed for tally in some), failed]
+    return [*kinds, *sums, sum(len(tally.missed) for tally in some), failed]
 
 
 def _add(table: Table, who: list[Cell], counts: Sequence[int], of: Sequence[Sequence[Ended]]) -> None:
@@ -192,7 +192,9 @@ def _figures(tables: Sequence[Table]) -> dict[str, Cell]:
     """What texts quote: of Recall's durable and ordinary tools over every face, store and kind of kill, and of each
     program and its tools over the points alone."""
     figures: dict[str, int] = {}
-    for table in tables[:2]:
+    for table in tables:
+        if not table.name.startswith("kills"):
+            continue
         for row in table.rows:
             cells = dict(zip(table.columns, row, strict=True))
             names = [f"{row[0]} {row[3]}"] if table.name == "kills" else []

@@ -119,7 +119,7 @@ def test_what_ended_before_it_was_killed_is_missed_and_what_goes_wrong_has_faile
         (wrong, "wrong", "moments", iter([Kill(after=60)])),
     ]
     found = {(each.setup, each.kind): each for each in carry_out(planned, tmp_path / "trials", 3)}
-    assert {key: (each.missed, len(each.failures)) for key, each in found.items()} == {
+    assert {key: (len(each.missed), len(each.failures)) for key, each in found.items()} == {
         ("any", "moments"): (2, 0),
         ("any", "points"): (0, 1),
         ("wrong", "moments"): (0, 1),
@@ -128,8 +128,9 @@ def test_what_ended_before_it_was_killed_is_missed_and_what_goes_wrong_has_faile
 
 
 def test_a_count_that_is_asked_for_is_not_rounded_away() -> None:
-    """One at least of those that have a share; none of the others, and none where none is asked for."""
-    assert [part_of(*each) for each in [(2000, 0.04), (3, 0.04), (0, 0.4), (3, 0.0)]] == [80, 1, 0, 0]
+    """One for each setup at least of those that have a share; none of the others, and none where none is asked for."""
+    asked = [(2000, 0.04), (1, 0.04), (0, 0.4), (3, 0.0)]
+    assert [part_of(*each, PLAIN["Python"]) for each in asked] == [80, 3, 0, 0]
 
 
 @pytest.mark.parametrize(
