@@ -115,8 +115,7 @@ def table(done: Supervisor, minutes: float) -> Table:
     notes = [
         f"Leases of {done.ground.store} were taken as: " + _counted(taken) + ".",
         f"{len(overtaken)} holders were stopped, overtaken and continued; no record of theirs is behind a successor's.",
-        f"{had_to} of them, Python programs that were not killed either, were each told so and wrote no more.",
-        "Whether the others (shells, or killed) were told is not checked.",
+        f"{had_to} of them had to be told so before they ended, and were, and wrote no more.",
         f"Done by the plan: {_counted(Counter({k: n for k, n in counts.items() if k not in _COLUMNS_OF_COUNTS}))}.",
     ]
     if injected:
@@ -172,6 +171,7 @@ def main() -> int:
         whole.rows += found.rows
         whole.notes += found.notes
     whole.notes += [
+        "Who has to be told: Python programs that are not killed. Of shells that is not checked.",
         f"A resolver cannot answer one question of {UNSURE}; then the call waits for a person.",
         f"Made by: --minutes {given.minutes:g} --seed {seed}; {AGENTS} agents, {MACHINES} machines.",
     ]
