@@ -221,8 +221,10 @@ class Result:
     measured: str = field(default_factory=lambda: time.strftime("%Y-%m-%d", time.gmtime()))
 
     def show(self) -> None:
+        """Print the tables; one of which nothing was measured is left out."""
         for table in self.tables:
-            print(f"\n{table.name}\n{table.shown()}", flush=True)
+            if table.rows or table.made:
+                print(f"\n{table.name}\n{table.shown()}", flush=True)
 
     def save(self, where: Path = RESULTS) -> None:
         """Write it where the documents find it."""

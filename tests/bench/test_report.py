@@ -63,6 +63,12 @@ def test_a_figure_in_a_sentence(figure: str, shown: str) -> None:
     assert filled(text, lambda name: RESULT) == text.replace("?", shown)
 
 
+def test_a_table_of_which_nothing_was_measured_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """One without rows that was measured is: that there is nothing is what came of it."""
+    Result("some", "one", [Table("left out", ["a"]), Table("empty", ["b"], made={"x": "`one`"})]).show()
+    assert capsys.readouterr().out == "\nempty\nb\nMade by `one`.\n"
+
+
 def test_a_result_of_several_runs_says_so() -> None:
     """The last command did not make all of it."""
     of = Result("some", "one", [Table("t", ["a"], made={"x": "`one`", "y": "`two`"})], measured="today", machine={})
