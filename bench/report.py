@@ -9,21 +9,25 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import math
 import os
 import platform
+import shlex
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from bench.measure import ROOT
 
 RESULTS = ROOT / "bench" / "results"
 
 Cell = str | int | float
+T = TypeVar("T")
 
 
 @dataclass
@@ -33,12 +37,23 @@ class Table:
     Attributes:
         name: by which ``docs/proof.md`` asks for it.
         notes: what has to be known to read it, a sentence each.
+        made: where rows may come from several runs: how and when, by whose rows they are.
     """
 
     name: str
     columns: Sequence[str]
     rows: list[Sequence[Cell]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    made: dict[str, str] = field(default_factory=dict)
+
+    def told(self) -> list[str]:
+        """What stands below it: the notes, and which rows were made how."""
+        by: dict[str, list[str]] = {}
+        for whose, how in self.made.items():
+            by.setdefault(how, []).append(whose)
+        if len(by) == 1:
+            return [*self.notes, f"Made by {next(iter(by))}."]
+        return [*self.notes, *(f"Made by {how}: {', '.join(each)}." for how, each in by.items())]
 
     def cells(self) -> list[list[str]]:
         """The rows as text: an integer with its thousands separated, a fraction with two digits."""
@@ -56,14 +71,83 @@ class Table:
             )
             for line in lines
         ]
-        return "\n".join([*(line.rstrip() for line in out), *self.notes])
+        return "\n".join([*(line.rstrip() for line in out), *self.told()])
 
 
 def arguments(document: str | None) -> argparse.ArgumentParser:
     """What every bench takes; each adds its own."""
-    parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog=_program(),
+        description=document,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # so that ``command`` knows ``--save`` when it sees it
+    )
     parser.add_argument("--save", action="store_true", help="keep the result in bench/results for the documents")
     return parser
+
+
+def command(*more: str) -> str:
+    """The command that runs this bench as it was run; ``--save`` is left out, for it changes nothing that is measured.
+
+    Args:
+        more: options that were not given, and without which another run would be another one.
+    """
+    given = [each for each in sys.argv[1:] if each != "--save"]
+    return shlex.join([*_program().split(), *given, *more])
+
+
+def _program() -> str:
+    spec = sys.modules["__main__"].__spec__
+    name = spec.name if spec else Path(sys.argv[0]).stem
+    return f"python -m {name.removesuffix('.__main__')}"
+
+
+# -- types of options: what they refuse is said in one line, and the bench exits with 2 ----------------
+
+
+def whole(least: int = 0) -> Callable[[str], int]:
+    """A whole number, ``least`` or more."""
+
+    def read(text: str) -> int:
+        if text.isdecimal() and int(text) >= least:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
+
+    return read
+
+
+def positive(text: str) -> float:
+    """A number above 0 that is finite."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if math.isfinite(number) and number > 0:
+        return number
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+
+
+def one_of(names: Iterable[str]) -> Callable[[str], str]:
+    """One of some names; for one alone there is argparse's ``choices``, this is for lists."""
+
+    def read(text: str) -> str:
+        if text in names:
+            return text
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(names)}")
+
+    return read
+
+
+def listed(one: Callable[[str], T]) -> Callable[[str], list[T]]:
+    """Values between commas, each of the type ``one`` and given once."""
+
+    def read(text: str) -> list[T]:
+        found = [one(each) for each in text.split(",")]
+        if any(found.count(each) > 1 for each in found):
+            raise argparse.ArgumentTypeError(f"{text!r} names one twice")
+        return found
+
+    return read
 
 
 def machine() -> dict[str, str]:
@@ -123,7 +207,7 @@ class Result:
 
     Attributes:
         name: the file's name in ``bench/results``.
-        command: what makes it again.
+        command: what made it, and makes it again.
         figures: numbers that a text quotes, by name.
         versions: of what was measured beside Recall.
     """
@@ -137,8 +221,10 @@ class Result:
     measured: str = field(default_factory=lambda: time.strftime("%Y-%m-%d", time.gmtime()))
 
     def show(self) -> None:
+        """Print the tables; one of which nothing was measured is left out."""
         for table in self.tables:
-            print(f"\n{table.name}\n{table.shown()}", flush=True)
+            if table.rows or table.made:
+                print(f"\n{table.name}\n{table.shown()}", flush=True)
 
     def save(self, where: Path = RESULTS) -> None:
         """Write it where the documents find it."""

@@ -40,7 +40,7 @@ def _table(of: Result, name: str) -> str:
     table = next((each for each in of.tables if each.name == name), None)
     if table is None:
         raise KeyError(f"{of.name} has no table {name}; it has {', '.join(each.name for each in of.tables)}")
-    notes = "".join(f"- {note}\n" for note in table.notes)
+    notes = "".join(f"- {note}\n" for note in table.told())
     return f"\n{_markdown(table)}\n{notes}\n" if notes else f"\n{_markdown(table)}\n"
 
 
@@ -68,4 +68,6 @@ def _machine(of: Result) -> str:
     versions = ", ".join(
         f"{name.replace('recall-memory', 'Recall')} {version}" for name, version in of.versions.items()
     )
-    return f"{of.measured} by `{of.command}` on {machine}; {versions}"
+    ways = {how for table in of.tables for how in table.made.values()}
+    others = " and others, named below the tables," if len(ways) > 1 else ""
+    return f"{of.measured} by `{of.command}`{others} on {machine}; {versions}"

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from bench.contention.writer import TABLE, TEXT, plain
 from bench.measure import ROOT, carried_out, compiled, scratch
-from bench.report import Cell, Result, Table, arguments
+from bench.report import Cell, Result, Table, arguments, command, listed, positive, whole
 from recall_cli import Client
 from store.backends.sqlite import SqliteBackend
 from store.verify import Problem, verify
@@ -285,32 +285,62 @@ def measure(processes: Sequence[int], seconds: float, timeout: float) -> tuple[T
         "Not stored: acknowledged and not there afterwards. Problems: what recall verify finds, or integrity_check.",
         f"Plain SQLite and the bare file get {setting.size} bytes a write, as a turn's record has: BEGIN IMMEDIATE,"
         f" synchronous=FULL, a busy timeout of {timeout:g} s. Refused there: "
-        + ("; ".join(f"{text} ({times:,} times)" for text, times in said.items()) or "nothing")
+        + ("; ".join(f"{text} ({times:,} times)" for text, times in said.items()) or _nothing(seconds, timeout))
         + ".",
         f"Syncs a write: calls of fsync and fdatasync, counted by strace over {SYNCED} units of one process.",
     ]
     return table, figures
 
 
-def main() -> None:
+def _nothing(seconds: float, timeout: float) -> str:
+    """What to say where nothing was refused: that it could have been, or that no row was long enough for it."""
+    return "nothing" if seconds > timeout else "nothing, but no row was longer than that timeout"
+
+
+def broken(table: Table) -> list[str]:
+    """What in it is not as it has to be, a line each."""
+    found = []
+    for row in table.rows:
+        cells = dict(zip(table.columns, row, strict=True))
+        where = f"{cells['load']}, {cells['processes']} processes"
+        if cells["not stored"] or cells["problems"]:
+            found.append(f"{where}: {cells['not stored']} acknowledged and not stored, {cells['problems']} problems")
+        if (
+            str(cells["load"]).startswith("Recall")
+            and cells["syncs a write"] != ""
+            and float(cells["syncs a write"]) < 1
+        ):
+            found.append(f"{where}: {cells['syncs a write']} syncs a write")
+    return found
+
+
+def main() -> int:
     parser = arguments(__doc__)
-    parser.add_argument("--processes", default="1,4,16,64", help="how many, a list (default: %(default)s)")
+    parser.add_argument(
+        "--processes",
+        type=listed(whole(1)),
+        default="1,4,16,64",
+        help="how many, a list of rising numbers (default: %(default)s)",
+    )
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=positive,
         default=8.0,
-        help="of each row; more than the busy timeout, or it cannot show (default: %(default)g)",
+        help="of each row; refusals show only where it is longer than the busy timeout (default: %(default)g)",
     )
-    parser.add_argument("--busy-timeout", type=float, default=5.0, help="SQLite's, in seconds (default: %(default)g)")
+    parser.add_argument(
+        "--busy-timeout", type=positive, default=5.0, help="SQLite's, in seconds (default: %(default)g)"
+    )
     given = parser.parse_args()
     compiled()
-    table, figures = measure([int(each) for each in given.processes.split(",")], given.seconds, given.busy_timeout)
-    result = Result("contention", "python -m bench.contention --save", [table], figures)
+    table, figures = measure(given.processes, given.seconds, given.busy_timeout)
+    result = Result("contention", command(), [table], figures)
     result.show()
     if given.save:
         result.save()
-    if any(row[COLUMNS.index("not stored")] for row in table.rows if str(row[0]).startswith("Recall")):
-        sys.exit("lost records")
+    found = broken(table)
+    print(*found, sep="\n", end="\n" * bool(found), file=sys.stderr)
+    return int(bool(found))
 
 
 if __name__ == "__main__":

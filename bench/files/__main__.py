@@ -21,7 +21,7 @@ from bench.files import criu
 from bench.files.lives import Plan, Sizes, live, on_disk
 from bench.files.talk import Talk
 from bench.measure import carried_out, compiled, scratch
-from bench.report import Cell, Result, Table, arguments
+from bench.report import Cell, Result, Table, arguments, command, listed, one_of, whole
 from tests.shell import storm
 
 COLUMNS = (
@@ -38,7 +38,7 @@ COLUMNS = (
     "inside the report",
     "resumes",
     "not killed as planned",
-    "seconds",
+    "seconds in all",
 )
 SIZES = ("what", "unit", "median", "longest history")
 
@@ -217,17 +217,21 @@ def _sizes_table(sizes: list[Sizes], at_rest: list[int], no_image: str) -> Table
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--runs", type=int, default=20, help="of each face (default: %(default)d)")
-    parser.add_argument("--files", type=int, default=16, help="to migrate (default: %(default)d)")
-    parser.add_argument("--kills", type=int, default=3, help="planned in each run (default: %(default)d)")
+    parser.add_argument("--runs", type=whole(1), default=20, help="of each face (default: %(default)d)")
+    parser.add_argument("--files", type=whole(1), default=16, help="to migrate (default: %(default)d)")
+    parser.add_argument("--kills", type=whole(1), default=3, help="planned in each run (default: %(default)d)")
     parser.add_argument("--seed", type=int, default=1, help="of the first run (default: %(default)d)")
-    parser.add_argument("--faces", default="Python,shell", help="a list (default: %(default)s)")
+    parser.add_argument(
+        "--faces", type=listed(one_of(FACES)), default=",".join(FACES), help="a list (default: %(default)s)"
+    )
     given = parser.parse_args()
+    if given.kills > given.files:
+        parser.error(f"--kills {given.kills} are more than one for each of the files (--files {given.files})")
     compiled()
     tables, figures, failures = measure(
-        given.runs, files=given.files, kills=given.kills, seed=given.seed, faces=given.faces.split(",")
+        given.runs, files=given.files, kills=given.kills, seed=given.seed, faces=given.faces
     )
-    result = Result("files", "python -m bench.files --save", tables, figures)
+    result = Result("files", command(), tables, figures)
     result.show()
     if given.save:
         result.save()

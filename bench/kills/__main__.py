@@ -12,6 +12,7 @@ system calls.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,12 +22,12 @@ from random import Random
 from subprocess import SubprocessError
 
 from bench.kills.contenders import Contender, ours
-from bench.kills.peers import peers
+from bench.kills.peers import KEYS, peers
 from bench.kills.programs.world import ORDER, POINTS
-from bench.kills.tally import Planned, Tally, result
+from bench.kills.tally import UNSURE, Planned, Tally, keep, result
 from bench.kills.trial import HarnessFailed, Kill, calls, run, undisturbed
 from bench.measure import carried_out, compiled, scratch
-from bench.report import arguments
+from bench.report import arguments, whole
 from store.shipping.bucket import Location
 from tests.shipping.servers import server_named
 
@@ -36,8 +37,8 @@ ATTEMPTS = 5  # at a kill at random: a program may have ended before the moment 
 
 def points(contender: Contender, trials: int) -> Iterator[Planned]:
     """Each setup, tool and point, ``trials`` times."""
-    for setup, tool, point, _ in itertools.product(contender.setups, ORDER, POINTS, range(trials)):
-        yield contender, setup, "points", iter([Kill(f"{tool}:{point}")])
+    for setup, tool, point, number in itertools.product(contender.setups, ORDER, POINTS, range(trials)):
+        yield contender, setup, "points", iter([Kill(f"{tool}:{point}", unsure=number % UNSURE == 1)])
 
 
 def moments(contender: Contender, count: int, seed: int, base: Path) -> Iterator[Planned]:
@@ -46,9 +47,9 @@ def moments(contender: Contender, count: int, seed: int, base: Path) -> Iterator
     for number in range(count):
         setup = contender.setups[number % len(contender.setups)]
         random = Random(f"{seed}/{contender.key}/moment/{number}")
-        alone = contender.parts and number % 2
+        alone, unsure = contender.parts and number % 2, random.randrange(UNSURE) == 0
         kills = (
-            Kill(after=random.uniform(0, lasts[setup]), part=random.randrange(1, 100) if alone else 0)
+            Kill(after=random.uniform(0, lasts[setup]), part=random.randrange(1, 100) if alone else 0, unsure=unsure)
             for _ in range(ATTEMPTS)
         )
         yield contender, setup, "moments", kills
@@ -60,7 +61,9 @@ def counted(contender: Contender, count: int, seed: int, base: Path) -> Iterator
     for number in range(count):
         setup = contender.setups[number % len(contender.setups)]
         random = Random(f"{seed}/{contender.key}/call/{number}")
-        yield contender, setup, "calls", (Kill(call=random.choice(made[setup])) for _ in range(ATTEMPTS))
+        unsure = random.randrange(UNSURE) == 0
+        kills = (Kill(call=random.choice(made[setup]), unsure=unsure) for _ in range(ATTEMPTS))
+        yield contender, setup, "calls", kills
 
 
 def carry_out(planned: Sequence[Planned], base: Path, jobs: int) -> list[Tally]:
@@ -77,9 +80,13 @@ def carry_out(planned: Sequence[Planned], base: Path, jobs: int) -> list[Tally]:
             except (HarnessFailed, AssertionError, OSError, SubprocessError) as problem:
                 tally.failures.append(f"{contender.key} {setup} {kill}: {problem}")
                 continue
-            tally.ended.append((kill, ended))
             if ended.killed:
+                tally.killed.append((kill, ended))
                 break
+            if kill.point:
+                tally.failures.append(f"{contender.key} {setup} {kill}: it ended without having come to its point")
+            else:
+                tally.missed.append(ended)
         if sys.stderr.isatty():
             print(f"\r{contender.key}: {next(done)} of {len(planned)} ", end="", file=sys.stderr, flush=True)
 
@@ -99,19 +106,46 @@ def contenders(only: Sequence[str], base: Path) -> list[Contender]:
     chosen = wanted(ours())
     if len(wanted(ours(ANYWHERE))) > len(chosen):
         chosen = wanted(ours(server_named("seaweedfs", base).location()))
-    if any(not each.startswith("recall") for each in only):
+    if any(each.startswith(tuple(only)) for each in KEYS):
         chosen += wanted(peers())
     return chosen
 
 
+def known(text: str) -> str:
+    """A type of option: how the key of a contender begins."""
+    keys = [*(each.key for each in ours(ANYWHERE)), *KEYS]
+    if any(each.startswith(text) for each in keys):
+        return text
+    raise argparse.ArgumentTypeError(f"none begins with {text!r}; there are {', '.join(keys)}")
+
+
+def part_of(count: int, share: float, contender: Contender) -> int:
+    """A contender's part of a count; one for each of its setups at least, if it has a share."""
+    return max(len(contender.setups), round(count * share)) if count and share else 0
+
+
 def main() -> int:
     parser = arguments(__doc__)
-    parser.add_argument("--only", nargs="*", default=[""], metavar="KEY", help="contenders whose key begins like this")
-    parser.add_argument("--trials", type=int, default=20, help="for each setup, tool and point")
-    parser.add_argument("--moments", type=int, default=2000, help="kills at a random moment, over all faces and stores")
-    parser.add_argument("--calls", type=int, default=500, help="kills after a random number of system calls, likewise")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=0, help="trials at once; as each contender bears unless given")
+    parser.add_argument(
+        "--only", nargs="+", type=known, default=[""], metavar="KEY", help="contenders whose key begins like this"
+    )
+    parser.add_argument(
+        "--trials", type=whole(), default=20, help="for each setup, tool and point (default: %(default)d)"
+    )
+    parser.add_argument(
+        "--moments",
+        type=whole(),
+        default=2000,
+        help="kills of Recall at a random moment, shared out over its faces and stores (default: %(default)d)",
+    )
+    parser.add_argument(
+        "--calls",
+        type=whole(),
+        default=500,
+        help="kills of it after a random number of system calls, likewise (default: %(default)d)",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the kills at random (default: %(default)d)")
+    parser.add_argument("--jobs", type=whole(1), help="trials at once; as each contender bears unless given")
     given = parser.parse_args()
     compiled()
     tallies: list[Tally] = []
@@ -121,17 +155,18 @@ def main() -> int:
             in_time, by_calls = contender.share
             planned = [
                 *points(contender, given.trials),
-                *moments(contender, round(given.moments * in_time), given.seed, own),
-                *counted(contender, round(given.calls * by_calls), given.seed, own),
+                *moments(contender, part_of(given.moments, in_time, contender), given.seed, own),
+                *counted(contender, part_of(given.calls, by_calls, contender), given.seed, own),
             ]
             tallies += carry_out(planned, own, given.jobs or contender.jobs)
         told = result(tallies, given.seed)
     told.show()
     failures = [failure for tally in tallies for failure in tally.failures]
-    print(*failures[:5], sep="\n\n", file=sys.stderr)
+    for failure in failures[:5]:
+        print(f"\n{failure}", file=sys.stderr)
     if given.save:
-        told.save()
-    return 1 if failures else 0
+        keep(told)
+    return int(any(tally.broken() for tally in tallies))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.kills.programs.world import lines
+from bench.kills.programs.world import lines, result_of
 from bench.measure import ROOT, recall_command
 from store.backends.sqlite import SqliteBackend
 from store.shipping.bucket import Location
@@ -60,7 +60,7 @@ class Contender:
         environ: what its processes need beside the common.
         after_kill: what becomes of the machine: nothing, or its directory is gone.
         person: settles what a program left to a person, having looked at the world.
-        share: of ``--moments`` and of ``--calls``.
+        share: of ``--moments`` and of ``--calls``; none of those for whom it is 0.
         parts: whether it has several processes, of which one alone may be killed.
         check: raises if the records are not sound at the end.
     """
@@ -82,7 +82,12 @@ class Contender:
     @property
     def key(self) -> str:
         """By which ``--only`` chooses it."""
-        return "/".join(each.lower().replace(" ", "-") for each in (self.name, self.face, self.store) if each)
+        return key_of(self.name, self.face, self.store)
+
+
+def key_of(name: str, face: str, store: str) -> str:
+    """By which a contender is known on the command line."""
+    return "/".join(each.lower().replace(" ", "-") for each in (name, face, store))
 
 
 def _python(program: str) -> Callable[[str], list[str]]:
@@ -146,7 +151,8 @@ def _person(place: Place) -> None:
     subprocess.run(
         [
             *(recall_command(), "actions", "resolve", "-a", place.agent, str(action.seq)),
-            *("done" if sent else "abandoned", "--reason", "looked into the outbox"),
+            *(("done", "--result", result_of("email")) if sent else ("abandoned",)),
+            *("--reason", "looked into the outbox"),
         ],
         env=place.environ,
         check=True,

@@ -15,12 +15,18 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from bench.kills.contenders import PROGRAMS, Contender, Place
+from bench.kills.contenders import PROGRAMS, Contender, Place, key_of
 from bench.measure import scratch
 from bench.report import peer_versions
 from tests.interop.clients import clients
 
 _TTL = 5  # seconds: the shortest lease of polign-recall
+
+# Program, face and store of each.
+_POLIGN = ("polign-recall", "Python", "its server")
+_LANGGRAPH = ("LangGraph", "Python", "SQLite checkpointer")
+_DBOS = ("DBOS", "Python", "SQLite")
+KEYS = tuple(key_of(*each) for each in (_POLIGN, _LANGGRAPH, _DBOS))
 
 # For whoever reads their rows.
 NOTES = (
@@ -45,27 +51,24 @@ def peers() -> list[Contender]:
     server = _Server(program("polign"))
     return [
         Contender(
-            *("polign-recall", "Python", "its server"),
+            *_POLIGN,
             program("polign"),
             jobs=12,
-            share=(0.05, 0.0),
             environ=server.environ,
             person=server.person,
             versions=versions(["polign-recall", "polign_db"]),
         ),
         Contender(
-            *("LangGraph", "Python", "SQLite checkpointer"),
+            *_LANGGRAPH,
             program("checkpointer"),
             setups=("ordinary", "keyed"),
             environ=lambda: {"LANGSMITH_TRACING": "false"},
-            share=(0.05, 0.0),
             versions=versions(["langgraph", "langgraph-checkpoint-sqlite"]),
         ),
         Contender(
-            *("DBOS", "Python", "SQLite"),
+            *_DBOS,
             program("dbos_steps"),
             setups=("steps",),
-            # None at random: killed while it makes its tables, it never starts again on what is left of them.
             jobs=3,  # a second or two of each goes in polling for the workflow
             versions=versions(["dbos"]),
         ),

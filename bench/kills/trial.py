@@ -34,19 +34,21 @@ class HarnessFailed(Exception):
 
 @dataclass
 class Kill:
-    """Where to kill: one of the three.
+    """Where to kill, one of the three; and whether it can be found out afterwards.
 
     Attributes:
         point: ``tool:point``.
         after: seconds after the program began to resume.
         call: a system call by name and number, ``pwrite64:3``.
         part: which of the program's processes, for ``after``; a number that chooses; 0 is all of them.
+        unsure: whether a resolver that is asked cannot tell.
     """
 
     point: str = ""
     after: float | None = None
     call: str = ""
     part: int = 0
+    unsure: bool = False
 
 
 @dataclass
@@ -81,7 +83,7 @@ def run(contender: Contender, setup: str, kill: Kill, base: Path) -> Ended:
     Raises:
         HarnessFailed: the program did not end by itself, or ended with an error.
     """
-    with place(contender, base) as at:
+    with place(contender, base, unsure=kill.unsure) as at:
         begun = time.perf_counter()
         killed = waited = False
         for life in range(_LIVES):
@@ -102,13 +104,14 @@ def run(contender: Contender, setup: str, kill: Kill, base: Path) -> Ended:
 
 
 @contextmanager
-def place(contender: Contender, base: Path) -> Iterator[Place]:
+def place(contender: Contender, base: Path, *, unsure: bool = False) -> Iterator[Place]:
     """A world without effects, and no store yet."""
     world, store, agent = base / "world", base / "store", f"{base.parent.name}-{base.name}"
     (world / "invoices").mkdir(parents=True)
     os.mkfifo(world / "told")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("RECALL")}
     environ |= {"WORLD": str(world), "RECALL_DIR": str(store), "RECALL_AGENT": agent, **contender.environ()}
+    environ["UNSURE"] = "yes" if unsure else ""
     yield Place(world, store, agent, environ)
     shutil.rmtree(base)
 

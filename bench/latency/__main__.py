@@ -22,7 +22,7 @@ from bench.latency.contenders import Contender, Shell, everybody, opened
 from bench.latency.durability import syncs
 from bench.latency.tables import Tables
 from bench.measure import carried_out, compiled, fdatasync_us, megabytes, scratch
-from bench.report import Result, arguments, peer_versions
+from bench.report import Result, arguments, listed, peer_versions, positive, whole
 from tests.interop.clients import NotInstalled, clients
 
 GROUPS = (("turn",), ("state",), ("begin", "end"), ("action",), ("brief",))  # what is done together
@@ -102,11 +102,19 @@ def measure(contenders: Sequence[Contender], shell: Shell, turns: int, given: Na
 
 def main(argv: Sequence[str] | None = None) -> Result:
     parser = arguments(__doc__)
-    parser.add_argument("--sizes", default="0,1000,10000,100000", help="turns of history, rising")
-    parser.add_argument("--times", type=int, default=300, help="how often each operation is done at each size")
-    parser.add_argument("--seconds", type=float, default=6.0, help="the most for one operation of one contender")
-    parser.add_argument("--build", type=float, default=240.0, help="the most seconds to fill one history to one size")
-    parser.add_argument("--traced", type=int, default=20, help="of how many of each operation syncs are counted")
+    sizes = listed(whole())
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: text if sizes(text) else "",
+        default="0,1000,10000,100000",
+        help="turns of history, rising",
+    )
+    parser.add_argument("--times", type=whole(1), default=300, help="how often each operation is done at each size")
+    parser.add_argument("--seconds", type=positive, default=6.0, help="the most for one operation of one contender")
+    parser.add_argument(
+        "--build", type=positive, default=240.0, help="the most seconds to fill one history to one size"
+    )
+    parser.add_argument("--traced", type=whole(1), default=20, help="of how many of each operation syncs are counted")
     parser.add_argument("--alone", action="store_true", help="without the peers")
     given = parser.parse_args(argv)
     compiled()

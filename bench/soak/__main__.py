@@ -21,15 +21,18 @@ tests look at.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from bench.measure import carried_out, scratch
-from bench.report import Cell, Result, Table, arguments
+from bench.report import Cell, Result, Table, arguments, command, positive
 from bench.soak.ground import Ground, Machines
 from bench.soak.history import History
+from bench.soak.invariants import must_be_refused
+from bench.soak.outside import UNSURE
 from bench.soak.plan import AGENTS, MACHINES
 from bench.soak.supervisor import Supervisor, Violation
 from tests.shipping.servers import end_own, own_server
@@ -89,7 +92,8 @@ def table(done: Supervisor, minutes: float) -> Table:
     """What happened in one soak."""
     taken, who, counts = takeovers(done.history), settled(done.history), done.counts
     others = sum(number for reason, number in taken.items() if reason in ("dead", "expired", "broken"))
-    overtaken = sum(life.overtaken for life in done.history.lives.values())
+    overtaken = [life for life in done.history.lives.values() if life.overtaken]
+    had_to = sum(map(must_be_refused, overtaken))
     injected = done.ground.injected
     row = (
         done.ground.store,
@@ -110,7 +114,8 @@ def table(done: Supervisor, minutes: float) -> Table:
     )
     notes = [
         f"Leases of {done.ground.store} were taken as: " + _counted(taken) + ".",
-        f"{overtaken} holders were stopped, overtaken and continued; each was refused at its next write.",
+        f"{len(overtaken)} holders were stopped, overtaken and continued; no record of theirs is behind a successor's.",
+        f"{had_to} of them had to be told so before they ended, and were, and wrote no more.",
         f"Done by the plan: {_counted(Counter({k: n for k, n in counts.items() if k not in _COLUMNS_OF_COUNTS}))}.",
     ]
     if injected:
@@ -136,18 +141,24 @@ def _one(store: str, place: Path, given_seed: int, minutes: float, say: Callable
         end_own(place / "server")
 
 
+def kept(place: Path, name: str) -> Path:
+    """The directory of a soak that broke, under a name by which it stays; one that another soak left is not touched."""
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    free = (place.with_name(f".bench-soak-{each}") for each in names)
+    return place.rename(next(each for each in free if not each.exists()))
+
+
 def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--store", choices=("sqlite", "bucket", "both"), default="both")
-    parser.add_argument("--minutes", type=float, default=10.0, help="for each store")
+    parser.add_argument("--minutes", type=positive, default=10.0, help="for each store (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=None, help="of the plan; a new one unless given")
     parser.add_argument("--verbose", action="store_true", help="print each event as it comes")
     given = parser.parse_args()
     seed = int.from_bytes(os.urandom(4), "big") if given.seed is None else given.seed
     stores = ("sqlite", "bucket") if given.store == "both" else (given.store,)
-    print(
-        f"seed {seed}: python -m bench.soak --store {given.store} --minutes {given.minutes:g} --seed {seed}", flush=True
-    )
+    made_by = command() if given.seed is not None else command("--seed", str(seed))
+    print(f"seed {seed}: {made_by}", flush=True)
     whole = Table("soak", COLUMNS)
     for store in stores:
         with scratch() as place:
@@ -155,13 +166,16 @@ def main() -> int:
                 found = _one(store, place, seed, given.minutes, print if given.verbose else lambda line: None)
             except Violation as problem:
                 print(problem, flush=True)
-                kept = place.rename(place.with_name(f".bench-soak-{store}-{seed}"))
-                print(f"the directory is {kept}", flush=True)
+                print(f"the directory is {kept(place, f'{store}-{seed}')}", flush=True)
                 return 1
         whole.rows += found.rows
         whole.notes += found.notes
-    whole.notes.append(f"Made by: --minutes {given.minutes:g} --seed {seed}; {AGENTS} agents, {MACHINES} machines.")
-    result = Result("soak", f"python -m bench.soak --minutes {given.minutes:g} --seed {seed}", [whole], _figures(whole))
+    whole.notes += [
+        "Who has to be told: Python programs that are not killed. Of shells that is not checked.",
+        f"A resolver cannot answer one question of {UNSURE}; then the call waits for a person.",
+        f"Made by: --minutes {given.minutes:g} --seed {seed}; {AGENTS} agents, {MACHINES} machines.",
+    ]
+    result = Result("soak", made_by, [whole], _figures(whole))
     result.show()
     if given.save:
         result.save()

@@ -49,8 +49,13 @@ def only_the_holder_writes(history: History) -> Iterator[str]:
                     yield f"{agent} lsn {entry.lsn}: {life.worker} wrote under the epoch of {holders.get(entry.epoch)}"
 
 
+def must_be_refused(life: Life) -> bool:
+    """Whether it has to have been told that it was taken over: a Python program, that was not killed."""
+    return life.overtaken and life.kind == "python" and any(life.of("ended"))
+
+
 def the_overtaken_are_refused(history: History) -> Iterator[str]:
-    """1. Who was stopped, taken over and woken up is told so by its first write, and none of its writes is taken."""
+    """1. Who was stopped, taken over and woken up is told so before it ends, and writes nothing after that."""
     for life in history.lives.values():
         refused = late = False
         for ack in life.acks:
@@ -58,7 +63,7 @@ def the_overtaken_are_refused(history: History) -> Iterator[str]:
                 yield f"{life.worker} was refused with lease_lost, and then a write of it was accepted: {ack}"
             refused = refused or (ack["what"] == "refused" and ack["code"] == "lease_lost")
             late = late or (ack["what"] == "released" and not ack["held"])
-        if life.overtaken and any(life.of("ended")) and life.kind == "python" and not (refused or late):
+        if must_be_refused(life) and not (refused or late):
             yield f"{life.worker} was stopped and taken over, woke up, and was never refused"
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import store.context
 import store.shipping.opening
 import store.shipping.upkeep  # noqa: F401 (loaded once, before the forks)
-from bench.soak.outside import Fence, Outside
+from bench.soak.outside import UNSURE, Fence, Outside
 from store.actions import ActionEnd
 from store.backends.sqlite import SqliteBackend
 from store.client import Client
@@ -51,7 +51,7 @@ class Task:
     Attributes:
         worker: its name: the lease's holder, and of the file of its acknowledgements.
         ttl, wait: seconds.
-        resolver: whether it can ask the world outside what became of a call.
+        resolver: whether it asks the world outside what became of a call; that cannot always be told.
         most: operations, and then it ends.
         remote: whether the store is attached to a bucket.
     """
@@ -281,7 +281,7 @@ class Worker:
         return None
 
     def _resolve(self, action: Action) -> ActionEnd | None:
-        if action.class_ != "external":
+        if action.class_ != "external" or self.chance.randrange(UNSURE) == 0:
             return None
         happened = self.outside.asked(action.key, Fence(self.agent.epoch))
         return ActionEnd("done" if happened else "abandoned", resolution="the resolver asked outside")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from bench.contention.__main__ import COLUMNS, LABELS, measure
-from bench.report import Cell
+import pytest
+
+from bench.contention.__main__ import COLUMNS, LABELS, broken, measure
+from bench.report import Cell, Table
 
 
 def column(rows: list[list[Cell]], name: str) -> list[Cell]:
@@ -24,3 +26,21 @@ def test_several_processes_lose_nothing_and_starve_nobody() -> None:
         assert column(ours, name) == [0] * 4
     assert all(isinstance(each, float) and each > 0 for each in column(ours, "slowest : fastest"))
     assert figures["steps 4 lost"] == 0
+    assert not broken(table)
+
+
+@pytest.mark.parametrize(
+    ("load", "column_", "cell", "said"),
+    [
+        ("turns", "syncs a write", 0.99, ["Recall, turns, 4 processes: 0.99 syncs a write"]),
+        ("turns", "syncs a write", "", []),  # no strace here
+        ("sqlite", "syncs a write", 0.5, []),
+        ("steps", "not stored", 2, ["Recall, steps, 4 processes: 2 acknowledged and not stored, 0 problems"]),
+        ("sqlite", "not stored", 1, ["plain SQLite, WAL, 4 processes: 1 acknowledged and not stored, 0 problems"]),
+        ("turns", "problems", 1, ["Recall, turns, 4 processes: 0 acknowledged and not stored, 1 problems"]),
+    ],
+)
+def test_what_is_no_success(load: str, column_: str, cell: Cell, said: list[str]) -> None:
+    """What is acknowledged before it is durable, or is not there afterwards, is said, and the bench exits with 1."""
+    cells: dict[str, Cell] = {**dict.fromkeys(COLUMNS, 0), "load": LABELS[load], "processes": 4, "syncs a write": 1.0}
+    assert broken(Table("concurrency", COLUMNS, [list({**cells, column_: cell}.values())])) == said

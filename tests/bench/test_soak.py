@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bench.soak.__main__ import COLUMNS, soak, table
+from bench.soak.__main__ import COLUMNS, kept, soak, table
 from bench.soak.ground import Ground, Machines
 from bench.soak.history import Entry, History, Life, Log
 from bench.soak.invariants import ALL, broken
-from bench.soak.outside import Fence, Outside
+from bench.soak.outside import UNSURE, Fence, Outside, main
 from bench.soak.plan import events
 from store.canonical import encode_line, first_hash, key_of, next_hash
 from tests.shipping.servers import shared_server
@@ -56,6 +56,21 @@ def test_a_seed_is_a_plan() -> None:
     assert "fault" not in {each.kind for each in itertools.islice(events(1, "sqlite"), 500)}
 
 
+def test_the_directory_of_a_violation_stays_beside_that_of_an_earlier_one(tmp_path: Path) -> None:
+    """One seed may break twice; each is kept whole."""
+    for number in (1, 2, 3):
+        place = tmp_path / "place"
+        place.mkdir()
+        (place / f"file-{number}").touch()
+        kept(place, "sqlite-7")
+    found = {each.name: [file.name for file in each.iterdir()] for each in tmp_path.iterdir()}
+    assert found == {
+        ".bench-soak-sqlite-7": ["file-1"],
+        ".bench-soak-sqlite-7-2": ["file-2"],
+        ".bench-soak-sqlite-7-3": ["file-3"],
+    }
+
+
 # -- the world outside --------------------------------------------------------------------------------
 
 
@@ -71,6 +86,19 @@ def test_the_world_outside_refuses_who_was_overtaken_and_nobody_else(tmp_path: P
     assert world.call("new", Fence(3, 1), step="v", class_="external") == "effect"
     told = [json.loads(line)["what"] for line in (tmp_path / "outside").read_text().splitlines()]
     assert told == ["effect", "effect", "effect", "again", "asked", "asked", "refused", "effect"]
+
+
+def test_a_resolver_of_a_shell_cannot_always_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what it knows, or 2, as the seed has it; and then it has not asked, so that nothing is fenced."""
+    file = tmp_path / "outside"
+    monkeypatch.setenv("RECALL_IDEMPOTENCY_KEY", "k")
+    monkeypatch.setenv("RECALL_LEASE", "store:lineage:3:incarnation")
+    codes = []
+    for seed in range(40):
+        monkeypatch.setenv("SEED", str(seed))
+        codes.append(main(["asked", str(file)]))
+    assert set(codes) == {1, 2} and 2 <= codes.count(2) <= 80 // UNSURE
+    assert len(file.read_text().splitlines()) == codes.count(1)
 
 
 # -- doctored histories -------------------------------------------------------------------------------

@@ -16,10 +16,14 @@ ordinary() { # what is done is what the working state tells
 }
 
 step() { # step TOOL CLASS [OPTION...]
-    local tool=$1 class=$2
+    local tool=$1 class=$2 result
     shift 2
-    recall run --class "$class" --step "$tool" --tool "$tool" --wait 30s "$@" -- \
-        sh -c 'exec $WORLD_TOOL call "$0" "$RECALL_IDEMPOTENCY_KEY"' "$tool" > /dev/null
+    result=$(recall run --class "$class" --step "$tool" --tool "$tool" --wait 30s "$@" -- \
+        sh -c 'exec $WORLD_TOOL call "$0" "$RECALL_IDEMPOTENCY_KEY"' "$tool")
+    if [[ $result != "$tool is done" ]]; then
+        echo "$tool is said to have returned '$result'" >&2
+        exit 1
+    fi
     $WORLD_TOOL reach "$tool" returned
 }
 
@@ -30,7 +34,7 @@ else
     step lookup pure
     step invoice idempotent
     if [[ $1 == resolved ]]; then
-        step email external --resolver '$WORLD_TOOL sent "$RECALL_IDEMPOTENCY_KEY"'
+        step email external --resolver '$WORLD_TOOL asked "$RECALL_IDEMPOTENCY_KEY"'
     else
         step email external
     fi

@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 
-from bench.kills.programs.world import CLASSES, ORDER, WAITING, World
+from bench.kills.programs.world import CLASSES, ORDER, WAITING, World, result_of
 from recall_cli import Client
 from store.actions import ActionEnd
 from store.agent import Agent
@@ -30,9 +30,12 @@ def ordinary(agent: Agent, world: World) -> int:
 def durable(agent: Agent, world: World, *, resolver: bool) -> int:
     """Each call is an action: recorded before it runs and closed after."""
 
-    def ask(action: Action) -> ActionEnd:
-        if world.sent(action.key):
-            return ActionEnd("done", result="email is done", resolution="it is in the outbox")
+    def ask(action: Action) -> ActionEnd | None:
+        sent = world.asked(action.key)
+        if sent is None:
+            return None
+        if sent:
+            return ActionEnd("done", result=result_of("email"), resolution="it is in the outbox")
         return ActionEnd("abandoned", resolution="it is not in the outbox")
 
     if resolver:
@@ -44,6 +47,8 @@ def durable(agent: Agent, world: World, *, resolver: bool) -> int:
             return WAITING
         if action.status == "started":
             agent.end_action(action.seq, "done", world.call(tool, action.key))
+        elif action.result != result_of(tool):
+            raise SystemExit(f"{tool} is said to have returned {action.result!r}")
         world.reach(tool, "returned")
     return 0
 

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from bench.kills.programs.world import CLASSES, ORDER, WAITING, World
+from bench.kills.programs.world import CLASSES, ORDER, WAITING, World, result_of
 
 AGENT = os.environ["RECALL_AGENT"]
 
@@ -78,10 +78,12 @@ def durable(server: Server, world: World, pending: list[dict[str, Any]], *, reso
     for action in pending:
         if action["class"] != "external":
             continue
-        if not resolver:
+        sent = world.asked(action["key"]) if resolver else None
+        if sent is None:
             return WAITING
-        if world.sent(action["key"]):
-            server.call("end_action", seq=action["seq"], status="done", result="email is done", resolution="outbox")
+        if sent:
+            end = {"status": "done", "result": result_of("email"), "resolution": "outbox"}
+            server.call("end_action", seq=action["seq"], **end)
         else:
             server.call("end_action", seq=action["seq"], status="abandoned", resolution="not in the outbox")
     for tool in ORDER:
@@ -90,6 +92,8 @@ def durable(server: Server, world: World, pending: list[dict[str, Any]], *, reso
         if action["status"] == "started":
             result = world.call(tool, action["key"])
             server.call("end_action", seq=action["seq"], status="done", result=result)
+        elif action["result"] != result_of(tool):
+            raise SystemExit(f"{tool} is said to have returned {action['result']!r}")
         world.reach(tool, "returned")
     return 0
 

@@ -46,15 +46,16 @@ def ordinary(agent: ResumedAgent, world: World) -> int:
     return 0
 
 
-def settle(agent: ResumedAgent, world: World, *, resolver: bool) -> bool:
+def settle(agent: ResumedAgent, world: World, *, resolver: bool = False, person: bool = False) -> bool:
     """Settle what a crash left open, as far as that can be told. Returns whether anything stays open."""
 
     def ask(action: Action) -> ActionEnd | None:
         if action.class_ == "idempotent":
             return ActionEnd("done", world.call(action.tool, action.key), resolution="run again with its key")
-        if not resolver:
+        sent = world.sent(action.key) if person else world.asked(action.key) if resolver else None
+        if sent is None:
             return None
-        if world.sent(action.key):
+        if sent:
             return ActionEnd("done", f"{action.tool} is done", resolution="it is in the outbox")
         return ActionEnd("failed", error="it is not in the outbox")
 
@@ -87,7 +88,7 @@ def main() -> int:
         world.ready()
     with Client(local_dir=os.environ["POLIGN_DIR"], agent=True, write=True) as client, resumed(client) as agent:
         if setup == "person":
-            return int(settle(agent, world, resolver=True))
+            return int(settle(agent, world, person=True))
         if setup == "ordinary":
             return ordinary(agent, world)
         return durable(agent, world, resolver=setup == "resolved")

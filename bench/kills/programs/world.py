@@ -17,15 +17,21 @@ ORDER = ("lookup", "invoice", "email")
 CLASSES = {"lookup": "pure", "invoice": "idempotent", "email": "external"}
 POINTS = ("recorded", "effect", "returned")
 WAITING = 8  # exit code of a program that waits for a person
+UNSURE = 2  # exit code of a question that cannot be answered
 PACE = 0.005  # seconds that a tool takes before its effect, and again after it
 
 
 class World:
-    """The world of one trial, named by WORLD; KILL_AT is the ``tool:point`` at which this process is to be killed."""
+    """The world of one trial, named by WORLD.
+
+    KILL_AT is the ``tool:point`` at which this process is to be killed. With
+    UNSURE a resolver that asks is not told; a person who looks sees it all the same.
+    """
 
     def __init__(self) -> None:
         self.path = Path(os.environ["WORLD"])
         self.fatal = os.environ.get("KILL_AT", "")
+        self.unsure = bool(os.environ.get("UNSURE"))
 
     def call(self, tool: str, key: str = "") -> str:
         """Carry out a tool; ``key`` is its idempotency key, if whoever calls it has one. Returns its result."""
@@ -39,11 +45,15 @@ class World:
             self._add("emails", key or "no key")
         self.reach(tool, "effect")
         time.sleep(PACE)
-        return f"{tool} is done"
+        return result_of(tool)
 
     def sent(self, key: str) -> bool:
-        """What a resolver asks: whether the email with this key has left."""
+        """Whether the email with this key has left."""
         return key in lines(self.path / "emails")
+
+    def asked(self, key: str) -> bool | None:
+        """What a resolver is told of the email with this key: whether it has left, or None if that cannot be said."""
+        return None if self.unsure else self.sent(key)
 
     def ready(self) -> None:
         """Tell the harness that the program is about to resume: kills by time count from here."""
@@ -67,6 +77,11 @@ class World:
         os.close(descriptor)
 
 
+def result_of(tool: str) -> str:
+    """What a tool returns: what it must be said to have returned ever after, too."""
+    return f"{tool} is done"
+
+
 def counts(world: Path) -> dict[str, int]:
     """The effects in a world, by tool."""
     invoices = len(list((world / "invoices").iterdir()))
@@ -79,11 +94,14 @@ def lines(path: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """For a shell: ``call TOOL [KEY]``, ``sent KEY``, ``reach TOOL POINT`` or ``ready``."""
+    """For a shell: ``call TOOL [KEY]``, ``asked KEY``, ``reach TOOL POINT`` or ``ready``."""
     world = World()
     verb, *rest = arguments
-    if verb == "sent":
-        return 0 if world.sent(rest[0]) else 1
+    if verb == "asked":
+        told = world.asked(rest[0])
+        if told:
+            print(result_of("email"))
+        return UNSURE if told is None else int(not told)
     if verb == "call":
         print(world.call(*rest))
     elif verb == "reach":
