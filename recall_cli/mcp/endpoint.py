@@ -12,9 +12,8 @@ from base64 import b64decode
 from typing import Any
 
 from recall_cli.mcp import framing
-from recall_cli.mcp.connection import Connection
+from recall_cli.mcp.connection import Connection, Refused, Request, Response, Room
 from recall_cli.mcp.framing import LONGEST_LINE, encode, failure
-from recall_cli.mcp.http1 import Refused, Request, Response, Room
 from recall_cli.mcp.protocol import META, SESSIONLESS, SESSIONS, cancels, line_of
 from recall_cli.mcp.sessions import Cancelled, Ended, Served, Sessions, TooMany
 from store.text import quoted
