@@ -250,7 +250,9 @@ class Connection:
         self._stream.settimeout(max(0.001, deadline - time.monotonic()))
         try:
             data = self._stream.recv(_READ)
-        except ConnectionError:
+        except TimeoutError:
+            raise
+        except OSError:
             raise Gone from None
         if not data:
             raise Gone

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from base64 import b64decode
+from collections.abc import Callable
 from typing import Any
 
 from recall_cli.mcp import framing
@@ -153,7 +154,7 @@ class Endpoint:
             return _response(answer, _STATUS.get(error["code"]) if error else None)
 
     @staticmethod
-    def _answer(served: Served, message: Any, is_gone: Any) -> Any:
+    def _answer(served: Served, message: Any, is_gone: Callable[[], bool]) -> Any:
         served.touch()
         cancelled = cancels(message)
         if cancelled is not None:
