@@ -196,8 +196,7 @@ class Connection:
             named["Content-Length"] = str(len(response.body))
         named |= {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(response.headers or {})}
         # A request that was not read to its end leaves no place where the next one would begin.
-        read = self._http.their_state in (h11.DONE, h11.MUST_CLOSE, h11.MIGHT_SWITCH_PROTOCOL)
-        if last or not read:
+        if last or self._http.their_state in (h11.SEND_BODY, h11.ERROR):
             named["Connection"] = "close"
         reason = HTTPStatus(response.status).phrase
         head = h11.Response(status_code=response.status, headers=list(named.items()), reason=reason)
@@ -239,8 +238,6 @@ class Connection:
         try:
             return self._http.next_event()
         except h11.RemoteProtocolError as problem:
-            if self._http.trailing_data[0][:1] == b"\x16":
-                raise Refused(400, "this is not HTTP; for TLS put a reverse proxy in front") from None
             # After a colon h11 quotes what came, which may be a token.
             reason = f"the request is malformed: {str(problem).partition(':')[0]}"
             raise Refused(problem.error_status_hint, _REASONS.get(problem.error_status_hint, reason)) from None
@@ -271,6 +268,8 @@ class Connection:
 
 def _check_head(came: bytes) -> None:
     """Raises Refused if what has come of a head is too long, or nothing that h11 should see."""
+    if came[:1] == b"\x16":
+        raise Refused(400, "this is not HTTP; for TLS put a reverse proxy in front")
     found = _END.search(came)
     if (found.start() if found else len(came)) > MOST_HEAD:
         raise Refused(431, f"the request's headers have more than {MOST_HEAD:,} bytes")
