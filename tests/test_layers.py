@@ -62,6 +62,7 @@ HEAVY = {
     "sqlite_utils",
     "boto3",
     "botocore",
+    "h11",
     "mcp",
     "asyncio",
     "logging",
@@ -210,6 +211,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(path: Path) -> None:
         "store.backends.sqlite": {"sqlite3"},
         "recall_cli.table": {"rich"},
         "store.shipping.s3": {"botocore"},
+        "recall_cli.mcp.connection": {"h11"},
         "recall_cli": {"typer", "subprocess"},
     }
     name = name_of(path)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from base64 import b64decode
+from collections.abc import Callable
 from typing import Any
 
 from recall_cli.mcp import framing
-from recall_cli.mcp.connection import Connection
+from recall_cli.mcp.connection import Connection, Refused, Request, Response, Room
 from recall_cli.mcp.framing import LONGEST_LINE, encode, failure
-from recall_cli.mcp.http1 import Refused, Request, Response, Room
 from recall_cli.mcp.protocol import META, SESSIONLESS, SESSIONS, cancels, line_of
 from recall_cli.mcp.sessions import Cancelled, Ended, Served, Sessions, TooMany
 from store.text import quoted
@@ -154,7 +154,7 @@ class Endpoint:
             return _response(answer, _STATUS.get(error["code"]) if error else None)
 
     @staticmethod
-    def _answer(served: Served, message: Any, is_gone: Any) -> Any:
+    def _answer(served: Served, message: Any, is_gone: Callable[[], bool]) -> Any:
         served.touch()
         cancelled = cancels(message)
         if cancelled is not None:

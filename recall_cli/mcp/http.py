@@ -16,10 +16,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from recall_cli.mcp.connection import Connection
+from recall_cli.mcp.connection import Connection, Gone, Refused
 from recall_cli.mcp.endpoint import PATH, Endpoint, refusal
 from recall_cli.mcp.entry import TOKEN
-from recall_cli.mcp.http1 import Gone, Refused
 from recall_cli.mcp.log import complain
 from recall_cli.mcp.protocol import Protocol
 from recall_cli.mcp.serve import LAST, RELEASING, SIGNALS, catch_signals
@@ -185,8 +184,11 @@ class _Clients:
             self._make_room()
             time.sleep(_PAUSE)
             return
-        stream.setblocking(True)
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:  # some systems say so where the client has gone already
+            stream.close()
+            return
         connection = Connection(stream, str(peer[0]))
         with self._changed:
             full = len(self._open) >= MOST_CONNECTIONS
@@ -227,8 +229,6 @@ class _Clients:
         request = None
         try:
             request = connection.request()
-            if request is None:
-                return False
             response = self._endpoint.answer(request, connection)
         except Refused as problem:
             self._say(connection.peer, problem)
@@ -239,9 +239,7 @@ class _Clients:
             said = f"unexpected {type(problem).__name__}: {quoted(problem, 200)}"
             complain(f"{said}; this is a defect of recall")
             response = refusal(Refused(500, said))
-        keep = request is not None and request.keeps and connection.is_read and not self._ending
-        connection.respond(response, keep=keep, without_body=request is not None and request.method == "HEAD")
-        return keep
+        return connection.respond(response, last=request is None or self._ending)
 
     def _say(self, peer: str, problem: Refused) -> None:
         """Name a refusal in the log. Only so many: whoever sends them could fill a disk."""
@@ -250,11 +248,11 @@ class _Clients:
         now = time.monotonic()
         with self._changed:
             self._said = [each for each in self._said if now - each < _SAID_TIME]
+            if len(self._said) == _MOST_SAID:
+                return
             self._said.append(now)
-            count = len(self._said)
-        if count <= _MOST_SAID:
-            more = "; further ones are not named for a while" if count == _MOST_SAID else ""
-            complain(f"{peer}: {problem.status}, {problem.reason}{more}")
+            more = "; further ones are not named for a while" if len(self._said) == _MOST_SAID else ""
+        complain(f"{peer}: {problem.status}, {problem.reason}{more}")
 
     def end(self) -> None:
         """Take no more requests: close the connections that wait for one."""

@@ -101,15 +101,18 @@ class Served:
         with self._changed:
             return 0.0 if self._running or self._waiting else time.monotonic() - self._used
 
-    def end(self, *, after: float = -1.0) -> bool:
-        """Take no more calls, and drop those that wait; False if it was not so long idle, or has ended already.
+    def end(self, *, after: float = -1.0, unless_acting: bool = False) -> bool:
+        """Take no more calls, and drop those that wait; False if that may not be, or has been done already.
 
         Args:
             after: only if it has been idle for more than so many seconds.
+            unless_acting: only if it acts for no agent.
         """
         with self._changed:
             busy = self._running or bool(self._waiting)
             if self._ended or (after >= 0 and (busy or time.monotonic() - self._used <= after)):
+                return False
+            if unless_acting and self.protocol.session.agents:
                 return False
             self._ended = True
             self._waiting.clear()
@@ -180,10 +183,11 @@ class Sessions:
         with self._changed:
             if self.closing:
                 raise Ended
-            if len(self._by_id) >= MOST:
-                self._make_room()
+            given_up = self._given_up() if len(self._by_id) >= MOST else None
             served = self._new(protocol)
             self._by_id[served.id] = served
+        if given_up is not None:
+            self._close(given_up, "ended to make room for another")
         complain(f"session {served.number}: opened")
         return served, answer
 
@@ -192,14 +196,11 @@ class Sessions:
         self._changed.notify_all()
         return Served(protocol, self._opened)
 
-    def _make_room(self) -> None:
-        """End the session that has been idle for longest, of those that act for no agent. Raises TooMany."""
-        free = [each for each in self._by_id.values() if not each.protocol.session.agents]
-        for each in sorted(free, key=Served.idle, reverse=True):
-            if each.end(after=0.0):
-                del self._by_id[each.id]
-                self._close(each, "ended to make room for another")
-                return
+    def _given_up(self) -> Served:
+        """The session that has been idle for longest of those that act for no agent, ended. Raises TooMany."""
+        for each in sorted(self._by_id.values(), key=Served.idle, reverse=True):
+            if each.end(after=0.0, unless_acting=True):
+                return self._by_id.pop(each.id)
         raise TooMany
 
     def find(self, id: str) -> Served | None:
@@ -241,9 +242,14 @@ class Sessions:
         for each in left:
             each.end()
         ends = time.monotonic() + seconds
-        threads = [threading.Thread(target=self._finish, args=(each, ends), daemon=True) for each in left]
-        for thread in threads:
-            thread.start()
+        threads = []
+        for each in left:
+            thread = threading.Thread(target=self._finish, args=(each, ends), daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # there can be no more threads
+                break  # the other leases are free once the process is gone
+            threads.append(thread)
         for thread in threads:
             thread.join(max(0.0, ends + within - time.monotonic()))
 
@@ -276,4 +282,7 @@ class Sessions:
     @staticmethod
     def _close(served: Served, why: str) -> None:
         complain(f"session {served.number}: {why}")
-        threading.Thread(target=served.close, daemon=True).start()
+        try:
+            threading.Thread(target=served.close, daemon=True).start()
+        except RuntimeError:  # there can be no more threads, and this one has more to do than to wait
+            served.close(seconds=0.0)

@@ -32,7 +32,9 @@ def modules(code: str, environment: dict[str, str], *arguments: str) -> set[str]
     return set(done.stderr.rpartition("MODULES ")[2].split())
 
 
-HEAVY = set("rich pydantic asyncio logging platformdirs sqlite_utils boto3 http email getpass pwd concurrent".split())
+HEAVY = set(
+    "rich pydantic asyncio logging platformdirs sqlite_utils boto3 http h11 email getpass pwd concurrent".split()
+)
 ELSEWHERE = {
     "store.client",
     "store.remote_errors",

@@ -288,10 +288,10 @@ def test_it_loads_nothing_heavy(environment: dict[str, str], tmp_path: Path) -> 
     assert done.stdout.count(b'"isError":false') == 2
     loaded = set(done.stderr.decode().rpartition("MODULES ")[2].split())
     top = {name.partition(".")[0] for name in loaded}
-    heavy = "typer mcp pydantic asyncio logging rich http email boto3 sqlite_utils platformdirs subprocess"
+    heavy = "typer mcp pydantic asyncio logging rich http h11 email boto3 sqlite_utils platformdirs subprocess"
     assert not top & set(heavy.split())
     assert not {name for name in loaded if name.startswith("recall_cli.commands.")}
-    assert not {f"recall_cli.mcp.{name}" for name in ("http", "http1", "connection", "endpoint", "sessions")} & loaded
+    assert not {f"recall_cli.mcp.{name}" for name in ("http", "connection", "endpoint", "sessions")} & loaded
     assert not loaded & {"recall_cli.resolving", "recall_cli.look", "store.verify", "store.restore"}
 
 
