@@ -21,6 +21,7 @@ def _handler() -> Iterator[None]:
 def run(monkeypatch: pytest.MonkeyPatch, name: str, *options: str) -> int:
     """Run ``python -m bench.NAME`` here; its exit code."""
     monkeypatch.setattr(sys, "argv", [name, *options])
+    monkeypatch.delitem(sys.modules, f"bench.{name}.__main__", raising=False)  # as in a process of its own
     with pytest.raises(SystemExit) as ended:
         runpy.run_module(f"bench.{name}", run_name="__main__", alter_sys=True)
     assert isinstance(ended.value.code, int)
