@@ -22,7 +22,7 @@ from bench.latency.contenders import Contender, Shell, everybody, opened
 from bench.latency.durability import syncs
 from bench.latency.tables import Tables
 from bench.measure import carried_out, compiled, fdatasync_us, megabytes, scratch
-from bench.report import Result, arguments, listed, peer_versions, positive, whole
+from bench.report import Result, arguments, command, listed, peer_versions, positive, whole
 from tests.interop.clients import NotInstalled, clients
 
 GROUPS = (("turn",), ("state",), ("begin", "end"), ("action",), ("brief",))  # what is done together
@@ -136,11 +136,10 @@ def main(argv: Sequence[str] | None = None) -> Result:
         with opened(contenders):
             for turns in map(int, given.sizes.split(",")):
                 measure(contenders, shell, turns, given, tables)
-    options = f"--sizes {given.sizes} --times {given.times} --seconds {given.seconds:g} --build {given.build:g}"
     versions = peer_versions(python, PEERS) if python else {}
     result = Result(
         "latency",
-        f"python -m bench.latency {options}",
+        command(),
         tables.tables() + durability,
         figures=tables.figures,
         versions=versions,
