@@ -48,6 +48,9 @@ def nothing_collected() -> Iterator[None]:
         gc.enable()
 
 
+pytestmark = pytest.mark.timeout(method="thread")  # the alarm is the tests' own
+
+
 def interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
