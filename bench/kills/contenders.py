@@ -95,7 +95,9 @@ def _python(program: str) -> Callable[[str], list[str]]:
 
 
 def _shell(setup: str) -> list[str]:
-    return [recall_command(), "exec", "--ttl", f"{TTL}s", "--wait", "60s", "--", str(PROGRAMS / "agent.sh"), setup]
+    # The run is named, as for all that is started again blindly: a kill between the script's end and exec's is no end.
+    options = ["--run", "job", "--ttl", f"{TTL}s", "--wait", "60s"]
+    return [recall_command(), "exec", *options, "--", str(PROGRAMS / "agent.sh"), setup]
 
 
 TTL = 5  # seconds; what a machine whose directory is gone has to be waited for. The least over MCP

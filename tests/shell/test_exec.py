@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import COMMAND
 from tests.engine import ROOT
+from tests.needs import need
 from tests.shell.conftest import AGENT, Shell, alive, below, until
 
 EFFECT = "echo x >> effects"
@@ -66,6 +68,18 @@ def test_tonights_run_is_not_last_nights(shell: Shell) -> None:
     assert shell.count() == 3
     assert shell.script("true", "--run", "run-7").code == 2
     assert [each.run for each in shell.actions()] == ["run-1", "run-2", "once"]
+
+
+def test_killed_after_its_script_had_ended_a_named_run_does_nothing_again(shell: Shell) -> None:
+    """A kill between the script's end and that of exec: started again without a name, it is the next run."""
+    kill = [need("strace"), "-o", os.devnull, "-e", "inject=exit_group:signal=SIGKILL"]
+    script = ["--", "sh", "-c", f"recall run --class external --step s -- sh -c '{EFFECT}'"]
+    for options, effects in ((["--run", "night-1"], 1), ([], 3)):
+        again = ["exec", AGENT, *options, *script]
+        killed = subprocess.run([*kill, COMMAND, *again], env=shell.environ, cwd=shell.here, timeout=60, check=False)
+        assert killed.returncode == -signal.SIGKILL
+        assert shell.recall(*again).code == 0
+        assert shell.count() == effects
 
 
 def test_a_look_does_not_end_the_run(shell: Shell) -> None:
