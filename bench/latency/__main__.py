@@ -102,13 +102,7 @@ def measure(contenders: Sequence[Contender], shell: Shell, turns: int, given: Na
 
 def main(argv: Sequence[str] | None = None) -> Result:
     parser = arguments(__doc__)
-    sizes = listed(whole())
-    parser.add_argument(
-        "--sizes",
-        type=lambda text: text if sizes(text) else "",
-        default="0,1000,10000,100000",
-        help="turns of history, rising",
-    )
+    parser.add_argument("--sizes", type=listed(whole()), default="0,1000,10000,100000", help="turns of history, rising")
     parser.add_argument("--times", type=whole(1), default=300, help="how often each operation is done at each size")
     parser.add_argument("--seconds", type=positive, default=6.0, help="the most for one operation of one contender")
     parser.add_argument(
@@ -134,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> Result:
         floor_us = fdatasync_us(directory / "bare", 300, 300)
         tables = Tables([each.name for each in contenders], given.times, given.seconds, floor_us)
         with opened(contenders):
-            for turns in map(int, given.sizes.split(",")):
+            for turns in given.sizes:
                 measure(contenders, shell, turns, given, tables)
     versions = peer_versions(python, PEERS) if python else {}
     result = Result(

@@ -109,8 +109,7 @@ class Served:
             unless_acting: only if it acts for no agent.
         """
         with self._changed:
-            busy = self._running or bool(self._waiting)
-            if self._ended or (after >= 0 and (busy or time.monotonic() - self._used <= after)):
+            if self._ended or (after >= 0 and self.idle() <= after):
                 return False
             if unless_acting and self.protocol.session.agents:
                 return False
@@ -166,8 +165,7 @@ class Sessions:
 
     def __init__(self, make: Callable[[], Protocol], timeout: float) -> None:
         self._make, self._timeout = make, timeout
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition(threading.Lock())
         self._by_id: dict[str, Served] = {}
         self._common: Served | None = None  # of the clients that know no sessions
         self._opened = 0
@@ -191,6 +189,9 @@ class Sessions:
         complain(f"session {served.number}: opened")
         return served, answer
 
+    def _all(self) -> list[Served]:
+        return [*self._by_id.values(), *([self._common] if self._common else [])]
+
     def _new(self, protocol: Protocol) -> Served:
         self._opened += 1
         self._changed.notify_all()
@@ -205,7 +206,7 @@ class Sessions:
 
     def find(self, id: str) -> Served | None:
         """The session of this id, kept from ending of idleness just now."""
-        with self._lock:
+        with self._changed:
             found = self._by_id.get(id)
         try:
             if found is not None:
@@ -236,7 +237,7 @@ class Sessions:
         """End all, side by side: what is under way has so many seconds, giving the leases back so many more."""
         with self._changed:
             self.closing = True
-            left = [*self._by_id.values(), *([self._common] if self._common else [])]
+            left = self._all()
             self._by_id, self._common = {}, None
             self._changed.notify_all()
         for each in left:
@@ -262,19 +263,19 @@ class Sessions:
             with self._changed:
                 if self.closing:
                     return
-                known = [*self._by_id.values(), *([self._common] if self._common else [])]
+                known = self._all()
                 soonest = min((self._timeout - each.idle() for each in known), default=self._timeout)
                 self._changed.wait(max(0.05, soonest + 0.01))
                 if self.closing:
                     return
-                known = [*self._by_id.values(), *([self._common] if self._common else [])]
+                known = self._all()
             for each in known:
                 if each.end(after=self._timeout):
                     self._forget(each)
                     self._close(each, "ended: its client was not heard of for too long")
 
     def _forget(self, served: Served) -> None:
-        with self._lock:
+        with self._changed:
             self._by_id.pop(served.id, None)
             if self._common is served:
                 self._common = None

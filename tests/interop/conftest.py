@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +43,20 @@ def inspector() -> Path:
 Drive = Callable[..., Any]
 
 
+def told(argv: Sequence[str | Path], env: Mapping[str, str], cwd: Path, *, timeout: float = 120) -> Any:
+    """What a program prints, as JSON; it has to end well."""
+    done = subprocess.run(argv, env=env, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 @pytest.fixture
 def drive(python: Path, environment: dict[str, str], tmp_path: Path) -> Drive:
     """Runs a script beside this file with the clients' Python: what it prints, as JSON."""
 
     def run(script: str, *arguments: str, **more: str) -> Any:
         plain = {name: value for name, value in environment.items() if name != "PYTHONWARNINGS"}
-        done = subprocess.run(
-            [python, HERE / script, *arguments],
-            env={**plain, "RECALL": str(COMMAND), "LANGSMITH_TRACING": "false", **more},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        own = {**plain, "RECALL": str(COMMAND), "LANGSMITH_TRACING": "false", **more}
+        return told([python, HERE / script, *arguments], own, tmp_path, timeout=240)
 
     return run

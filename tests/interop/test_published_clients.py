@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import COMMAND, Run
-from tests.interop.conftest import Drive
+from tests.interop.conftest import Drive, told
 from tests.mcp.web import TOKEN, Server
 
 
@@ -141,17 +140,7 @@ def test_the_inspector_lists_reads_and_writes(inspector: Path, environment: dict
     """The protocol's inspector in its command-line mode, each call a session of its own."""
 
     def inspect(*words: str) -> Any:
-        done = subprocess.run(
-            [inspector, "--cli", COMMAND, "mcp", "--write", *words],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return told([inspector, "--cli", COMMAND, "mcp", "--write", *words], environment, tmp_path)
 
     assert len(inspect("--method", "tools/list")["tools"]) == 21
     call = ("--method", "tools/call", "--tool-name")
@@ -166,17 +155,9 @@ def test_the_typescript_sdk_works_over_http(inspector: Path, environment: dict[s
     sdk = inspector.parent.parent / "@modelcontextprotocol" / "sdk"
     server = Server("--write", env={**environment, "RECALL_MCP_TOKEN": TOKEN}, cwd=tmp_path)
     try:
-        done = subprocess.run(
-            ["node", Path(__file__).with_name("sdk.mjs"), sdk, f"http://{server.host}:{server.port}/mcp"],
-            env={**environment, "RECALL_MCP_TOKEN": TOKEN},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        seen = json.loads(done.stdout)
+        program = Path(__file__).with_name("sdk.mjs")
+        argv: list[str | Path] = ["node", program, sdk, f"http://{server.host}:{server.port}/mcp"]
+        seen = told(argv, {**environment, "RECALL_MCP_TOKEN": TOKEN}, tmp_path)
         assert seen["server"] == "recall" and seen["session"] is True and seen["tools"] == 21
         assert seen["resumed"]["fresh"] is True and sorted(seen["turns"]) == [1, 2, 3]
         assert "You are agent a" in seen["briefing"] and "token is wrong" in seen["refused"]
